@@ -1,0 +1,3 @@
+from smallvit.cli import main
+
+main()

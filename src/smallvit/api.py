@@ -1,0 +1,272 @@
+"""What the command line and Python users call: train, resume, evaluate, predict, report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from smallvit.console import bar, quiet, say
+from smallvit.data.images import SUFFIXES, Unreadable, read_image
+from smallvit.data.sources import open_source
+from smallvit.errors import DataError, UsageError, nearest
+from smallvit.evaluation.metrics import predict_logits, summary
+from smallvit.many import Member, create_group, member_paths, run_members
+from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
+from smallvit.recipe import Recipe, build_recipe, known, parse_duration
+from smallvit.report.page import write_report
+from smallvit.resolve import check_device
+from smallvit.run import Run, create
+from smallvit.training.build import build_training
+from smallvit.training.checkpoint import LoadedModel, load_model
+from smallvit.training.finish import finish
+from smallvit.training.session import Log, fixed_threads, run_session
+from smallvit.training.tensorboard import TensorBoardLog
+
+LOGS = {"tensorboard": TensorBoardLog}
+
+# Everyday names -> where they stand in the recipe.
+FLAGS = {
+    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
+    "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
+    "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
+    "lr": "optimizer.lr", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
+    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
+    "compile": "compile",
+}  # fmt: skip
+
+
+def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:
+    """A recipe from a preset, everyday flags (None: not given) and dotted settings."""
+    overrides: dict[str, Any] = {}
+    for name, value in flags.items():
+        if name not in FLAGS:
+            raise UsageError(f"unknown argument {name!r}: {nearest(name, FLAGS)}; other keys go through settings={{...}}")
+        if value is not None:
+            overrides[FLAGS[name]] = parse_duration(value) if name == "budget" and isinstance(value, str) else value
+    return build_recipe(recipe, {**overrides, **(settings or {})})
+
+
+def train(
+    data: str | Path = "mnist5k", *, out: str | Path | None = None, recipe: str | Path = "default",
+    settings: Mapping[str, Any] | None = None, overwrite: bool = False, log: str | None = None,
+    show_progress: bool = True, started: float | None = None, **flags: Any,
+) -> Run:  # fmt: skip
+    """Train one model and return its finished run.
+
+    `flags` are the everyday names of the command line (model, img_size, epochs, budget="20m", ...); anything else
+    in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`.
+    """
+    asked = make_recipe(recipe, settings, data=str(data), **flags)
+    with quiet(not show_progress):
+        started = time.monotonic() if started is None else started
+        logs = check_logs(log)
+        plan = make_plan(asked, started)
+        folder = create(out or default_folder(plan.recipe), overwrite)
+        show_plan(plan)
+        run = write_plan(folder, plan, command_line())
+        return execute(run, plan, logs)
+
+
+def train_seeds(
+    data: str | Path = "mnist5k", *, seeds: int, jobs: int = 1, out: str | Path | None = None,
+    recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
+    show_progress: bool = True, started: float | None = None, **flags: Any,
+) -> list[Run]:  # fmt: skip
+    """The same recipe with several seeds, in one folder with one report. The split is the same for all."""
+    if seeds < 2:
+        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    asked = make_recipe(recipe, settings, data=str(data), **flags)
+    if asked.budget:
+        asked = asked.model_copy(update={"budget": asked.budget * min(jobs, seeds) / seeds})
+    with quiet(not show_progress):
+        plan = make_plan(asked, started)
+        first = plan.recipe.seed
+        plans = [_reseeded(plan, first + number) for number in range(seeds)]
+        folder = out or default_folder(plan.recipe)
+        show_plan(plan)
+        members = [Member(f"seed-{p.recipe.seed}", p) for p in plans]
+        group = create_group(folder, members, command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds")
+        return run_group(group, jobs)
+
+
+def _reseeded(plan: Plan, seed: int) -> Plan:
+    return plan._replace(recipe=plan.recipe.model_copy(update={"seed": seed}))
+
+
+def run_group(folder: Path, jobs: int = 1) -> list[Run]:
+    """Finish every run of a group folder, then write its report."""
+    run_members(folder, jobs)
+    runs = [Run(path) for path in member_paths(folder)]
+    report(runs, folder / "report.html")
+    return runs
+
+
+def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True) -> list[Run]:
+    """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway."""
+    folder = Path(folder)
+    with quiet(not show_progress):
+        if (folder / "group.json").is_file():
+            return run_group(folder, jobs)
+        run = Run(folder)
+        if run.finished:
+            say(f"{folder} is already finished")
+            if not (folder / "report.html").is_file():
+                report([run], folder / "report.html")
+            return [run]
+        return [execute(run, read_plan(run), check_logs(log))]
+
+
+def execute(run: Run, plan: Plan, logs: Sequence[type[TensorBoardLog]] = ()) -> Run:
+    """Train, judge, report: from wherever the folder stands."""
+    check_device(plan.recipe.device)
+    with fixed_threads(known(plan.recipe.threads)):
+        t = build_training(plan.recipe, plan.images, plan.split)
+        open_logs: list[Log] = [make(run.path) for make in logs]
+        try:
+            run_session(run.path, t, open_logs)
+        finally:
+            for log in open_logs:
+                log.close()
+        finish(run, t, plan.images, plan.split, plan.floors)
+    report([run], run.path / "report.html")
+    return run
+
+
+def report(runs: Sequence[Run], out: Path) -> Path:
+    names = dict.fromkeys(run.recipe.model.name for run in runs)
+    source = Path(runs[0].recipe.data.source).name
+    return write_report(runs, out, f"{' and '.join(names)} on {source}")
+
+
+def check_logs(name: str | None) -> list[type[TensorBoardLog]]:
+    if name is None:
+        return []
+    if name not in LOGS:
+        raise UsageError(f"unknown log {name!r}: {nearest(name, LOGS)}")
+    return [LOGS[name]]
+
+
+def default_folder(recipe: Recipe) -> Path:
+    """runs/NAME-MODEL-1, or the next free number."""
+    stem = f"{Path(recipe.data.source).stem}-{recipe.model.name}"
+    number = 1
+    while (path := Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return path
+
+
+def command_line() -> str:
+    """What was typed, where it was the command line."""
+    return shlex.join(["smallvit", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("smallvit", "__main__") else "smallvit.train(...)"
+
+
+# ---- a finished run ----------------------------------------------------------------------------------
+
+
+def evaluate(folder: str | Path, part: str = "test", data: str | Path | None = None) -> dict[str, Any]:
+    """Accuracy with interval, per class, on a part of the run's own split or on other images of the same classes."""
+    run = Run(folder)
+    loaded = load_model(run.path / "model.safetensors")
+    names = tuple(loaded.header["class_names"])
+    if data is not None:
+        pixels, labels = _other_images(str(data), loaded)
+    else:
+        plan = read_plan(run)
+        parts = dict(zip(("train", "val", "test"), plan.split[:3], strict=True))
+        if part not in parts or not len(parts[part]):
+            has = [name for name, rows in parts.items() if len(rows)]
+            raise UsageError(f"part {part!r} of {run.path} holds no images: choices: {', '.join(has)}")
+        pixels, labels = plan.images.images_NCSS[parts[part]], plan.images.labels_N[parts[part]]
+    with fixed_threads(known(run.recipe.threads)):
+        found = predict_logits(loaded.backbone, _batches(loaded, pixels, labels))
+    return summary(*found, names)
+
+
+def _other_images(source: str, loaded: LoadedModel) -> tuple[Tensor, Tensor]:
+    """Images of another source, their classes matched by name."""
+    h = loaded.header
+    images = open_source(source).load(h["cache_size"], h["fit"], h["in_chans"])
+    unknown = [name for name in images.class_names if name not in h["class_names"]]
+    if unknown:
+        raise DataError(f"{source} has classes the model does not know: {', '.join(unknown[:5])}")
+    rows = images.parts.get("test", torch.arange(len(images)))
+    number = torch.tensor([h["class_names"].index(name) for name in images.class_names])
+    return images.images_NCSS[rows], number[images.labels_N[rows]]
+
+
+def _batches(loaded: LoadedModel, pixels: Tensor, labels: Tensor) -> Any:
+    for some, their_labels in zip(pixels.split(256), labels.split(256), strict=True):
+        yield loaded.augmenter.prepare(some, loaded.header["img_size"]), their_labels
+
+
+class Prediction(NamedTuple):
+    file: str
+    label: str | None  # None: the file could not be read
+    probability: float | None
+    problem: str = ""
+
+
+def predict(folder: str | Path, files: Sequence[str | Path]) -> list[Prediction]:
+    """Label and probability of every image file, those below folders included. `folder` is a run or its model file."""
+    path = Path(folder)
+    loaded = load_model(path if path.suffix == ".safetensors" else Run(path).path / "model.safetensors")
+    found = list(_expand(files))
+    answers: list[Prediction] = []
+    with bar("predicting", len(found)) as advance:
+        for start in range(0, len(found), 64):
+            some = found[start : start + 64]
+            answers += _predict_some(loaded, some)
+            advance(len(some))
+    return answers
+
+
+def _predict_some(loaded: LoadedModel, files: Sequence[Path]) -> list[Prediction]:
+    h, images, answers = loaded.header, [], {}
+    for file in files:
+        try:
+            images.append((file, read_image(file, h["cache_size"], h["fit"], h["in_chans"])))
+        except Unreadable as error:
+            answers[file] = Prediction(str(file), None, None, str(error))
+    if images:
+        pixels = torch.stack([image for _, image in images])
+        logits, _ = predict_logits(loaded.backbone, _batches(loaded, pixels, torch.zeros(len(images))))
+        for (file, _), (probability, index) in zip(images, zip(*logits.softmax(1).max(1), strict=True), strict=True):
+            answers[file] = Prediction(str(file), h["class_names"][int(index)], round(float(probability), 6))
+    return [answers[file] for file in files]
+
+
+def _expand(files: Sequence[str | Path]) -> Any:
+    for name in files:
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+            if not inside:
+                raise DataError(f"no images below {path}")
+            yield from inside
+        else:
+            yield path  # a missing file is an answer too: it is listed with the unreadable ones
+
+
+def floors_for(folder: str | Path, part: str) -> dict[str, Any]:
+    """The floors of a run, where they were measured on this part."""
+    results = Run(folder).results
+    return dict(results["floors"]) if results["evaluated_part"] == part else {}
+
+
+def describe_recipe(asked: Recipe) -> str:
+    """The resolved recipe, every key with its value and, where it was chosen, the reason."""
+    from smallvit.catalog import flat, toml_value
+
+    plan = make_plan(asked, with_floors=False)
+    why = {choice.key: choice.why for choice in plan.choices}
+    rows = flat(plan.recipe.model_dump())
+    return "\n".join(
+        f"{key} = {toml_value(value)}" + (f"  # auto: {why[key]}" if key in why else "") for key, value in rows.items()
+    )

@@ -1,0 +1,226 @@
+"""The commands. No logic: every command calls api.py. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import time
+
+STARTED = time.monotonic()  # a budget counts from here, so that imports are part of it
+
+import os  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Annotated, Any  # noqa: E402
+
+import typer  # noqa: E402
+
+from smallvit.errors import SmallvitError, UsageError, nearest  # noqa: E402
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Train vision transformers from scratch on small image sets, and see why they fail or work.",
+    epilog="Start with `smallvit demo`, then `smallvit train FOLDER`. Everything a run did lies in its folder.",
+)
+recipe_app = typer.Typer(no_args_is_help=True, help="Look at the recipes that come with smallvit.")
+app.add_typer(recipe_app, name="recipe")
+
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already in --out.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once (give each --threads 1).")]
+Log = Annotated[str | None, typer.Option("--log", help="Also log to: tensorboard.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the demo.")] = Path("runs/demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: only to see that it works.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a small ViT and a small ResNet on 1,000 embedded digits, and write a report of both."""
+    from smallvit.demo import demo as run_demo
+
+    runs = run_demo(out, quick=quick, show_progress=not quiet)
+    _show(runs, out / "report.html")
+
+
+@app.command()
+def train(
+    data: Annotated[str, typer.Argument(help="Folder of class folders, .npz file, or mnist5k | digits.")] = "mnist5k",
+    model: Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")] = None,
+    out: Out = None,
+    img_size: Annotated[int | None, typer.Option(help="Side of the training images in pixels.")] = None,
+    in_chans: Annotated[int | None, typer.Option(help="Channels: 1 or 3.")] = None,
+    fit: Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")] = None,
+    epochs: Annotated[int | None, typer.Option()] = None,
+    budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
+    batch_size: Annotated[int | None, typer.Option()] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    drop_path: Annotated[float | None, typer.Option()] = None,
+    mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
+    cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
+    val: Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")] = None,
+    test: Annotated[str | None, typer.Option(help="Test: none, a share such as 0.2, or a part's name.")] = None,
+    train_on: Annotated[str | None, typer.Option(help="train, or train+val.")] = None,
+    per_class: Annotated[int | None, typer.Option(help="Train on this many images of each class.")] = None,
+    fraction: Annotated[float | None, typer.Option(help="Train on this share of each class.")] = None,
+    recipe: Annotated[str, typer.Option(help="A recipe's name or a .toml file.")] = "default",
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated.")] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    seeds: Annotated[int | None, typer.Option(help="Train this many seeds of the same recipe.")] = None,
+    jobs: Jobs = 1,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
+    log: Log = None,
+    print_recipe: Annotated[bool, typer.Option("--print-recipe", help="Show the resolved recipe and stop.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
+    from smallvit import api
+    from smallvit.recipe import parse_assignment
+
+    chosen: dict[str, Any] = {
+        "recipe": recipe, "settings": dict(parse_assignment(text) for text in settings or []),
+        "data": data, "model": model, "img_size": img_size, "in_chans": in_chans, "fit": fit, "epochs": epochs,
+        "budget": budget, "batch_size": batch_size, "lr": lr, "drop_path": drop_path, "mixup": mixup,
+        "cutmix": cutmix, "val": _share(val), "test": _share(test), "train_on": train_on, "per_class": per_class,
+        "fraction": fraction, "seed": seed, "device": device, "threads": threads, "precision": precision,
+        "compile": compile or None,
+    }  # fmt: skip
+    if print_recipe:
+        typer.echo(api.describe_recipe(api.make_recipe(**chosen)))
+        return
+    common = {"out": out, "overwrite": overwrite, "show_progress": not quiet, "started": STARTED}
+    if seeds is not None:
+        if log:
+            raise UsageError("--log works with a single run; leave out --seeds")
+        runs = api.train_seeds(**chosen, **common, seeds=seeds, jobs=jobs)
+        _show(runs, runs[0].path.parent / "report.html")
+    else:
+        run = api.train(**chosen, **common, log=log)
+        _show([run], run.path / "report.html")
+
+
+@app.command()
+def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = False) -> None:
+    """Go on after a crash, a kill or Ctrl-C: the result is the one it would have had anyway."""
+    from smallvit import api
+
+    runs = api.resume(folder, jobs=jobs, log=log, show_progress=not quiet)
+    if not quiet:
+        _show(runs, folder / "report.html")
+
+
+@app.command()
+def evaluate(
+    folder: RunFolder,
+    part: Annotated[str, typer.Option(help="train, val or test of the run's own split.")] = "test",
+    data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Accuracy with its interval, beside the floors."""
+    import json
+
+    from smallvit import api
+    from smallvit.report.terminal import evaluation_table
+
+    found = api.evaluate(folder, part, data)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        evaluation_table(found, api.floors_for(folder, part) if data is None else {}, data or part)
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model.safetensors.")],
+    files: Annotated[list[Path], typer.Argument(help="Image files or folders of them.")],
+    csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
+) -> None:
+    """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
+    from smallvit import api
+    from smallvit.report.terminal import write_predictions
+
+    problems = write_predictions(api.predict(folder, files), csv)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more finished runs.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; default report.html in the first run.")] = None,
+) -> None:
+    """Write report.html anew, or one report that puts several runs side by side."""
+    from smallvit import api
+    from smallvit.run import Run
+
+    typer.echo(api.report([Run(folder) for folder in folders], out or folders[0] / "report.html"))
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(help="models, recipes, methods or datasets.")],
+    pattern: Annotated[str, typer.Argument(help="With models: a pattern over all of timm, e.g. 'convnext*'.")] = "",
+) -> None:
+    """What there is: models, recipes, methods, datasets."""
+    from smallvit.catalog import CATALOG
+
+    if what not in CATALOG:
+        raise UsageError(f"cannot list {what!r}: {nearest(what, CATALOG)}")
+    for name, text in CATALOG[what](pattern):
+        typer.echo(f"{name:<22} {text}".rstrip())
+
+
+@recipe_app.command()
+def show(name: Annotated[str, typer.Argument(help="A recipe's name or a .toml file.")] = "default") -> None:
+    """Print a recipe: where it comes from, and every key with its value."""
+    from smallvit.catalog import recipe_page
+
+    typer.echo(recipe_page(name))
+
+
+def _share(text: str | None) -> float | str | None:
+    """0.15 is a share; anything else is a word."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _show(runs: list[Any], page: Path) -> None:
+    from smallvit.report.terminal import results_table
+
+    results_table(runs)
+    typer.echo(f"report: {page}")
+
+
+def main() -> None:
+    """Run a command; what goes wrong outside the program is one message, not a traceback."""
+    try:
+        app(standalone_mode=False)
+    except SmallvitError as error:
+        _fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        _fail("stopped", 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        status = getattr(error, "exit_code", None)
+        if status is None:
+            raise
+        show_usage = getattr(error, "show", None)
+        if callable(show_usage):
+            show_usage()
+        sys.exit(status)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"smallvit: {message}", file=sys.stderr)
+    sys.exit(status)

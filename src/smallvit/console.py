@@ -1,0 +1,117 @@
+"""What the user sees while something runs: short lines and one bar with an ETA, on standard error.
+
+On a terminal the bar moves; elsewhere (a log file, CI) a line is printed every few seconds instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+PATIENCE_SECONDS = 2.0  # shorter work shows no bar
+LOG_SECONDS = 10.0  # pause between lines where there is no terminal
+
+Advance = Callable[..., None]
+
+
+@contextmanager
+def quiet(on: bool = True) -> Iterator[None]:
+    token = _quiet.set(on)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def say(text: str = "", style: str | None = None) -> None:
+    """One line for the user. Nothing in it is taken for markup: file names may hold brackets."""
+    if not _quiet.get():
+        stderr().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    say(f"note: {text}", style="yellow")
+
+
+def stderr() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+
+
+@contextmanager
+def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
+    """`with bar("decoding", n) as advance: ... advance(1, note="...")`; shown once it has run two seconds."""
+    if _quiet.get() or total <= 0:
+        yield lambda count=1, note="": None
+        return
+    console = stderr()
+    with _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done) as advance:
+        yield advance
+
+
+@contextmanager
+def _moving(console: Any, label: str, total: int, done: int) -> Iterator[Advance]:
+    progress = make_progress(console)
+    task = progress.add_task(label, total=total, completed=done, note="")
+    started = time.monotonic()
+
+    def advance(count: int = 1, note: str = "") -> None:
+        if not progress.live.is_started and time.monotonic() - started > PATIENCE_SECONDS:
+            progress.start()
+        progress.update(task, advance=count, **({"note": note} if note else {}))
+
+    try:
+        yield advance
+    finally:
+        progress.stop()
+
+
+def make_progress(console: Any) -> Any:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+        console=console,
+        auto_refresh=True,
+        refresh_per_second=4,
+    )
+
+
+@contextmanager
+def _lines(label: str, total: int, done: int) -> Iterator[Advance]:
+    started = last = time.monotonic()
+    first = done
+
+    def advance(count: int = 1, note: str = "") -> None:
+        nonlocal done, last
+        done += count
+        now = time.monotonic()
+        if now - last > LOG_SECONDS:
+            last = now
+            left = (now - started) / max(done - first, 1) * (total - done)
+            say(f"{label} {done / total:4.0%}, {duration(left)} left  {note}".rstrip())
+
+    yield advance
+
+
+def is_quiet() -> bool:
+    return _quiet.get()

@@ -1,0 +1,60 @@
+"""ImageSet: images of one size with labels, and where each came from. N images, C channels, S side."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Skipped(NamedTuple):
+    file: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    images_NCSS: Tensor  # uint8; memory-mapped when it comes from the cache
+    labels_N: Tensor  # int64
+    class_names: tuple[str, ...]
+    parts: dict[str, Tensor]  # rows of train, val, test where the source has them; else empty
+    files: tuple[str, ...]  # what to call each image
+    source: str
+    fingerprint: str
+    skipped: tuple[Skipped, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+
+def pixel_digest(images: np.ndarray) -> str:
+    digest = hashlib.sha256(repr(images.shape).encode())
+    for start in range(0, len(images), 4096):
+        digest.update(np.ascontiguousarray(images[start : start + 4096]).tobytes())
+    return digest.hexdigest()
+
+
+def fingerprint(pixels: str, labels: np.ndarray) -> str:
+    """Of pixels and labels together: two sets with the same one train the same model."""
+    return hashlib.sha256(pixels.encode() + labels.astype(np.int64).tobytes()).hexdigest()[:32]
+
+
+def channel_statistics(images_NCSS: Tensor, rows: Tensor, most: int = 20_000) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel in 0..1, over at most `most` evenly spaced rows."""
+    rows = rows[:: max(1, len(rows) // most)]
+    total = torch.zeros(images_NCSS.shape[1], dtype=torch.float64)
+    squares, count = torch.zeros_like(total), 0
+    for chunk in rows.split(1024):
+        pixels = images_NCSS[chunk].to(torch.float64) / 255
+        total += pixels.sum((0, 2, 3))
+        squares += pixels.square().sum((0, 2, 3))
+        count += pixels[:, 0].numel()
+    mean = total / count
+    std = (squares / count - mean.square()).clamp_min(0).sqrt()
+    # A constant channel would divide by zero; it carries nothing, so any scale does.
+    std = torch.where(std < 1e-3, torch.ones_like(std), std)
+    return [round(float(m), 6) for m in mean], [round(float(s), 6) for s in std]

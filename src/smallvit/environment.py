@@ -1,0 +1,40 @@
+"""The machine and the versions a number came from."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("smallvit", "torch", "torchvision", "timm", "numpy", "scikit-learn")
+
+
+def environment(device: str, threads: int) -> dict[str, str | int]:
+    found: dict[str, str | int] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    found |= {
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count() or 1,
+        "threads": threads,
+        "device": device,
+    }
+    if device.startswith("cuda"):
+        import torch
+
+        found["gpu"] = torch.cuda.get_device_name(device)
+    return found
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,48 @@
+"""Errors that speak to the user: the command line prints them without a traceback.
+
+A message names the file or the value, says what is wrong with it and what to do instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SmallvitError(Exception):
+    """Something outside the program is wrong: data, disk, a run that cannot go on. Exit status 1."""
+
+    exit_status = 1
+
+
+class UsageError(SmallvitError, ValueError):
+    """What was asked for cannot be done: unknown name, impossible value. Exit status 2."""
+
+    exit_status = 2
+
+
+class DataError(SmallvitError):
+    """The images are missing, unreadable or too few."""
+
+
+class RunError(SmallvitError):
+    """A run folder is missing, in use, unfinished or not ours."""
+
+
+class Diverged(SmallvitError):
+    """The loss or the gradient stopped being a finite number."""
+
+
+class Interrupted(SmallvitError):
+    """The user asked the run to stop; it was saved."""
+
+
+def nearest(name: str, choices: Iterable[str], most: int = 5) -> str:
+    """A phrase that helps after a mistyped name: the closest choices, or all when they are few."""
+    known = sorted(set(choices))
+    close = difflib.get_close_matches(name, known, n=most, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    if len(known) <= 12:
+        return f"choices: {', '.join(known)}"
+    return f"{len(known)} choices, none of them close"

@@ -1,0 +1,1 @@
+"""How good a model is, with intervals, beside the floors."""

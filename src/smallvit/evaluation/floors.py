@@ -1,0 +1,59 @@
+"""Floors: what needs no deep model. Nobody should be proud of a network that loses to these."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from smallvit.evaluation.statistics import wilson
+
+MOST_TRAINING = 5_000  # larger sets are thinned evenly: the floor stays a floor and takes seconds
+MOST_VALUES = 800  # pixels times channels: 28 px grey, 16 px colour
+
+
+def pixel_floors(images_NCSS: Tensor, labels_N: Tensor, train: Tensor, test: Tensor) -> dict[str, dict[str, Any]]:
+    """Majority class, k-NN and logistic regression on pixels: fitted on `train`, judged on `test`."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+
+    y_train, y_test = labels_N[train].numpy(), labels_N[test].numpy()
+    majority = np.bincount(y_train).argmax()
+    floors = {"majority": _entry("majority class", y_test == majority, "the most frequent class of the training part")}
+
+    thin = train[:: -(-len(train) // MOST_TRAINING)]
+    side = pixel_side(images_NCSS.shape[1], images_NCSS.shape[-1])
+    x_train, x_test = (_pixels(images_NCSS, rows, side) for rows in (thin, test))
+    y_thin = labels_N[thin].numpy()
+    why = f"{side} x {side} pixels" + (f", {len(thin):,} of {len(train):,} images" if len(thin) < len(train) else "")
+    k = min(5, len(thin))
+    knn = KNeighborsClassifier(k, weights="distance").fit(x_train, y_thin)
+    floors["knn"] = _entry("k-NN on pixels", knn.predict(x_test) == y_test, f"k = {k}, {why}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # 100 rounds are a floor, not a contest
+        logistic = LogisticRegression(C=0.1, max_iter=100).fit(x_train, y_thin)
+    floors["logistic"] = _entry("logistic regression on pixels", logistic.predict(x_test) == y_test, why)
+    return floors
+
+
+def pixel_side(channels: int, side: int) -> int:
+    return min(side, int((MOST_VALUES / channels) ** 0.5))
+
+
+def _pixels(images_NCSS: Tensor, rows: Tensor, side: int) -> np.ndarray:
+    """Flat pixels in -1..1, resized with antialiasing."""
+    chunks = [
+        F.interpolate(images_NCSS[chunk].float(), (side, side), mode="bilinear", antialias=True).flatten(1)
+        for chunk in rows.split(512)
+    ]
+    return (torch.cat(chunks) / 127.5 - 1).numpy()
+
+
+def _entry(label: str, hits: np.ndarray, why: str) -> dict[str, Any]:
+    correct, n = int(hits.sum()), len(hits)
+    return {"label": label, "accuracy": correct / n, "interval": wilson(correct, n), "why": why}

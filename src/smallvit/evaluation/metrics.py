@@ -1,0 +1,65 @@
+"""From probabilities to the numbers of a report. N images, K classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from smallvit.evaluation.statistics import wilson
+from smallvit.models.features import Backbone
+
+
+class Score(NamedTuple):
+    accuracy: float
+    loss: float
+
+
+@torch.no_grad()
+def predict_logits(backbone: Backbone, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Logits and labels of all batches, on the CPU. The model's mode is put back."""
+    was_training = backbone.training
+    backbone.eval()
+    try:
+        pairs = [(backbone.classify(backbone(images).pooled_BD).float(), labels) for images, labels in batches]
+    finally:
+        backbone.train(was_training)
+    logits_NK, labels_N = (torch.cat(column) for column in zip(*pairs, strict=True))
+    return logits_NK.cpu(), labels_N.cpu()
+
+
+def score(backbone: Backbone, batches: Iterable[tuple[Tensor, Tensor]]) -> Score:
+    logits_NK, labels_N = predict_logits(backbone, batches)
+    accuracy = (logits_NK.argmax(1) == labels_N).double().mean()
+    return Score(float(accuracy), float(F.cross_entropy(logits_NK, labels_N)))
+
+
+def summary(logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...]) -> dict[str, Any]:
+    """Accuracy with its interval, per class and overall, and the confusion matrix (rows are true classes)."""
+    K = len(class_names)
+    confusion_KK = torch.bincount(labels_N * K + logits_NK.argmax(1), minlength=K * K).reshape(K, K)
+    per_class = []
+    for klass, name in enumerate(class_names):
+        n, correct = int(confusion_KK[klass].sum()), int(confusion_KK[klass, klass])
+        per_class.append({"name": name, "n": n, "accuracy": correct / n if n else None, "interval": wilson(correct, n)})
+    correct, n = int(confusion_KK.diagonal().sum()), len(labels_N)
+    seen = [row["accuracy"] for row in per_class if row["accuracy"] is not None]
+    return {
+        "n": n,
+        "accuracy": correct / n,
+        "interval": wilson(correct, n),
+        "loss": float(F.cross_entropy(logits_NK, labels_N)),
+        "balanced_accuracy": sum(seen) / len(seen),
+        "per_class": per_class,
+        "confusion": confusion_KK.tolist(),
+    }
+
+
+def worst_mistakes(logits_NK: Tensor, labels_N: Tensor, most: int) -> Tensor:
+    """Positions of the wrong answers, the most confident first."""
+    probability_N, answer_N = logits_NK.softmax(1).max(1)
+    wrong = (answer_N != labels_N).nonzero()[:, 0]
+    return wrong[probability_N[wrong].argsort(descending=True, stable=True)][:most]

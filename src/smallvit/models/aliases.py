@@ -1,0 +1,58 @@
+"""Short names on the command line, and the patch, window or stem that suits the size of the images.
+
+A name of timm's own is never changed: it is built as timm builds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Architecture(NamedTuple):
+    timm_name: str
+    kwargs: dict[str, Any]
+
+
+def patch_for(img_size: int) -> int:
+    """About 8 x 8 tokens at 32 and 64 px, 14 x 14 at 224."""
+    if img_size < 16:
+        return 2 if img_size % 2 == 0 else 1
+    wanted = 4 if img_size <= 48 else 8 if img_size <= 112 else 16
+    # A patch must divide the image; 28 px take 4, 50 px take 5.
+    return next(patch for patch in sorted(range(2, 33), key=lambda p: (abs(p - wanted), p)) if img_size % patch == 0) \
+        if any(img_size % patch == 0 for patch in range(2, 33)) else 1  # fmt: skip
+
+
+def _vit(timm_name: str) -> Callable[[int], Architecture]:
+    return lambda img_size: Architecture(timm_name, {"patch_size": patch_for(img_size)})
+
+
+def _swin_tiny(img_size: int) -> Architecture:
+    name = "swin_tiny_patch4_window7_224"
+    if img_size > 112:
+        return Architecture(name, {})
+    return Architecture(name, {"patch_size": 1 if img_size <= 48 else 2, "window_size": 4})
+
+
+def _pvt_b0(img_size: int) -> Architecture:
+    if img_size > 112:
+        return Architecture("pvt_v2_b0", {})
+    return Architecture("pvt_v2_b0_32", {"stem_stride": 1 if img_size <= 48 else 2})
+
+
+ALIASES: dict[str, Callable[[int], Architecture]] = {
+    "vit_pico": _vit("vit_pico"),
+    "vit_nano": _vit("vit_nano"),
+    "vit_tiny": _vit("vit_tiny_patch16_224"),
+    "vit_small": _vit("vit_small_patch16_224"),
+    "deit_tiny": _vit("deit_tiny_patch16_224"),
+    "deit_small": _vit("deit_small_patch16_224"),
+    "swin_tiny": _swin_tiny,
+    "pvt_b0": _pvt_b0,
+}
+
+
+def architecture(name: str, img_size: int) -> Architecture:
+    """The timm name and constructor arguments that a name means for images of this size."""
+    return ALIASES[name](img_size) if name in ALIASES else Architecture(name, {})

@@ -1,0 +1,112 @@
+"""Any timm model -> Features. B images, C channels, S side, D width, H by W grid, K classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor, nn
+
+import smallvit.models  # noqa: F401  (registers our own models with timm)
+from smallvit.errors import UsageError, nearest
+from smallvit.models.aliases import ALIASES
+from smallvit.types import Features
+
+
+class Backbone(nn.Module):
+    """A timm model that returns its pooled vector and its grids in one pass.
+
+    timm's classifier stays inside the model: `classify` applies it to the pooled vector, so that an objective
+    sees features and logits of the same forward pass.
+    """
+
+    def __init__(self, model: nn.Module, img_size: int, in_chans: int) -> None:
+        super().__init__()
+        self.model = model
+        self.img_size = img_size
+        self.in_chans = in_chans
+        self.grid_indices = _stage_indices(model)
+
+    def forward(self, images_BCSS: Tensor) -> Features:
+        model: Any = self.model
+        # Convolutions are faster on channels-last images, on CPUs too; attention does not mind.
+        images_BCSS = images_BCSS.contiguous(memory_format=torch.channels_last)
+        if self.grid_indices is None:
+            final = model.forward_features(images_BCSS)
+            grids = (final,) if final.ndim == 4 else ()
+        else:
+            final, found = model.forward_intermediates(images_BCSS, indices=self.grid_indices, output_fmt="NCHW")
+            grids = tuple(found)
+        return Features(model.forward_head(final, pre_logits=True), grids)
+
+    def classify(self, pooled_BD: Tensor) -> Tensor:
+        classifier: Any = self.model.get_classifier()  # type: ignore[operator]
+        return classifier(pooled_BD)
+
+
+def _stage_indices(model: Any) -> list[int] | None:
+    """All stages of a hierarchical model; the last block of one whose blocks all have the same grid.
+
+    None where timm gives no intermediates (VGG, DenseNet): the last feature map is then the only grid.
+    """
+    if not callable(getattr(model, "forward_intermediates", None)):
+        return None
+    reductions = [info["reduction"] for info in getattr(model, "feature_info", [])]
+    same_grid = len(set(reductions)) == 1
+    return [len(reductions) - 1] if same_grid else list(range(len(reductions)))
+
+
+def create_backbone(
+    timm_name: str, kwargs: dict[str, Any], *, num_classes: int, in_chans: int, img_size: int, drop_path: float = 0.0
+) -> Backbone:
+    """Build and try the model: one that cannot take these images is refused here, with the reason."""
+    check_model_name(timm_name)
+    arguments = dict(kwargs)
+    if drop_path:
+        arguments["drop_path_rate"] = drop_path
+    if _wants_size(timm_name):
+        arguments["img_size"] = img_size
+    shape = f"{in_chans} channel{'s' if in_chans > 1 else ''} of {img_size} px"
+    try:
+        model = timm.create_model(timm_name, num_classes=num_classes, in_chans=in_chans, **arguments)
+        backbone = Backbone(model, img_size, in_chans)
+        features, logits = _try(backbone)
+    except (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, IndexError) as error:
+        shown = ", ".join(f"{key}={value}" for key, value in arguments.items()) or "no arguments"
+        raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {error}") from None
+    if not torch.allclose(backbone.classify(features.pooled_BD), logits, atol=1e-4):
+        raise UsageError(f"model {timm_name} has more than one classifier; smallvit trains models with one")
+    return backbone
+
+
+@torch.no_grad()
+def _try(backbone: Backbone) -> tuple[Features, Tensor]:
+    """Features and timm's own logits of a made-up image; the global random stream is left as it was."""
+    backbone.eval()
+    images = torch.linspace(-1, 1, backbone.in_chans * backbone.img_size**2)
+    images = images.reshape(1, backbone.in_chans, backbone.img_size, backbone.img_size).expand(2, -1, -1, -1)
+    features = backbone(images)
+    if isinstance(getattr(backbone.model, "get_classifier")(), tuple):  # noqa: B009
+        raise ValueError("it has more than one classifier; smallvit trains models with one")
+    return features, backbone.model(images)
+
+
+def _wants_size(timm_name: str) -> bool:
+    """Whether the constructor fixes the image size (position tables, windows) or takes any."""
+    configuration = timm.models.get_pretrained_cfg(timm_name, allow_unregistered=True)
+    return bool(configuration and configuration.fixed_input_size)
+
+
+def check_model_name(name: str) -> None:
+    if name not in ALIASES and not timm.is_model(name):
+        choices = [*ALIASES, *timm.list_models()]
+        raise UsageError(f"unknown model {name!r}: {nearest(name, choices)} (see `smallvit list models`)")
+
+
+def final_grid(features: Features) -> tuple[int, int] | None:
+    return tuple(features.grids[-1].shape[-2:]) if features.grids else None
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,53 @@
+"""ResNets for small images: a 3x3 stem with stride 1 and no max-pool, so that 32 px still end in a 4x4 grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timm.models import build_model_with_cfg, register_model
+from timm.models._registry import generate_default_cfgs
+from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+from torch import nn
+
+from smallvit.models.registry import config
+
+default_cfgs = generate_default_cfgs(
+    {name: config(32, "conv1", "fc", fixed_size=False) for name in ("resnet_nano", "resnet18_32", "resnet50_32")}
+)
+
+
+class SmallImageResNet(ResNet):
+    """timm's ResNet with the stem that CIFAR-sized images need."""
+
+    def __init__(self, *args: Any, in_chans: int = 3, stem_channels: int = 64, **kwargs: Any) -> None:
+        # timm fixes the stem's width at 64; the first block is built for it, so a narrower stem is a deep one.
+        stem = {} if stem_channels == 64 else {"stem_type": "deep", "stem_width": stem_channels // 2}
+        super().__init__(*args, in_chans=in_chans, **stem, **kwargs)
+        self.conv1 = nn.Conv2d(in_chans, stem_channels, 3, stride=1, padding=1, bias=False)
+        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
+        self.maxpool = nn.Identity()
+        for info in self.feature_info:
+            info["reduction"] = max(1, info["reduction"] // (2 if info["module"] == "act1" else 4))
+
+
+def _resnet(name: str, pretrained: bool, **kwargs: Any) -> SmallImageResNet:
+    return build_model_with_cfg(SmallImageResNet, name, pretrained, **kwargs)
+
+
+@register_model
+def resnet_nano(pretrained: bool = False, **kwargs: Any) -> SmallImageResNet:
+    """0.2 M parameters: four stages of one block, 16 to 96 channels."""
+    shape = {"block": BasicBlock, "layers": (1, 1, 1, 1), "channels": (16, 32, 64, 96), "stem_channels": 16}
+    return _resnet("resnet_nano", pretrained, **{**shape, **kwargs})
+
+
+@register_model
+def resnet18_32(pretrained: bool = False, **kwargs: Any) -> SmallImageResNet:
+    """ResNet-18 for small images: 11.2 M parameters."""
+    return _resnet("resnet18_32", pretrained, **{"block": BasicBlock, "layers": (2, 2, 2, 2), **kwargs})
+
+
+@register_model
+def resnet50_32(pretrained: bool = False, **kwargs: Any) -> SmallImageResNet:
+    """ResNet-50 for small images: 23.5 M parameters."""
+    return _resnet("resnet50_32", pretrained, **{"block": Bottleneck, "layers": (3, 4, 6, 3), **kwargs})

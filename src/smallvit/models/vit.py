@@ -1,0 +1,35 @@
+"""Laptop-sized ViTs: timm's VisionTransformer at 0.1 and 0.2 M parameters.
+
+Six blocks, so that there are layers to look into, and an MLP of twice the width, so that they stay small.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timm.models import build_model_with_cfg, register_model
+from timm.models._registry import generate_default_cfgs
+from timm.models.vision_transformer import VisionTransformer
+
+from smallvit.models.registry import config
+
+default_cfgs = generate_default_cfgs(
+    {name: config(32, "patch_embed.proj", "head", fixed_size=True) for name in ("vit_nano", "vit_pico")}
+)
+
+
+def _vit(name: str, pretrained: bool, **kwargs: Any) -> VisionTransformer:
+    shape = {"img_size": 32, "patch_size": 4, "depth": 6, "mlp_ratio": 2.0}
+    return build_model_with_cfg(VisionTransformer, name, pretrained, **{**shape, **kwargs})
+
+
+@register_model
+def vit_nano(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
+    """0.2 M parameters: width 64, 6 blocks, 4 heads, patch 4."""
+    return _vit("vit_nano", pretrained, **{"embed_dim": 64, "num_heads": 4, **kwargs})
+
+
+@register_model
+def vit_pico(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
+    """0.1 M parameters: width 48, 6 blocks, 3 heads, patch 4."""
+    return _vit("vit_pico", pretrained, **{"embed_dim": 48, "num_heads": 3, **kwargs})

@@ -1,0 +1,172 @@
+"""From what was asked to all that a run needs: images, split, floors, and a recipe without `auto`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from smallvit.console import say, warn
+from smallvit.data.imageset import ImageSet
+from smallvit.data.sources import NAMED, open_source
+from smallvit.data.split import Split, make_split
+from smallvit.environment import environment
+from smallvit.errors import RunError
+from smallvit.evaluation.floors import pixel_floors
+from smallvit.models.features import create_backbone
+from smallvit.recipe import Recipe, known
+from smallvit.resolve import (
+    Choice,
+    Resolver,
+    has_fast_bf16,
+    resolve_epochs,
+    resolve_machine,
+    resolve_size,
+    resolve_training,
+)
+from smallvit.run import Run
+from smallvit.training.budget import epochs_within
+from smallvit.training.build import build_training
+from smallvit.training.session import fixed_threads
+
+FINISH_SECONDS = 10.0  # what evaluation and the report take at the end of a budget
+
+
+class Plan(NamedTuple):
+    asked: Recipe
+    recipe: Recipe
+    choices: list[Choice]
+    images: ImageSet
+    split: Split
+    floors: dict[str, Any]
+
+
+def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = True) -> Plan:
+    """Resolve a recipe. `started` is when the clock of a budget began (time.monotonic)."""
+    started = time.monotonic() if started is None else started
+    r = Resolver(asked)
+    resolve_machine(r)
+    source = open_source(asked.data.source)
+    if asked.data.source not in NAMED:
+        r.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
+    resolve_size(r, source)
+    data = r.recipe.data
+    images = source.load(known(data.cache_size), data.fit, known(data.in_chans))
+    split = make_split(images, data)
+    resolve_training(r, images, split)
+    _look_at_model(r.recipe, len(images.class_names))
+    floors = compute_floors(images, split) if with_floors else {}
+    if r.tree["epochs"] == "auto":
+        _spend_budget(r, images, split, started)
+    return Plan(asked, r.recipe, r.choices, images, split, floors)
+
+
+def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
+    judged = split.test if len(split.test) else split.val
+    return pixel_floors(images.images_NCSS, images.labels_N, split.train, judged) if len(judged) else {}
+
+
+def _look_at_model(recipe: Recipe, num_classes: int) -> None:
+    """Build it once: a model that cannot take the images is refused before anything is written."""
+    size = known(recipe.data.img_size)
+    backbone = create_backbone(
+        recipe.model.timm_name, recipe.model.kwargs, num_classes=num_classes,
+        in_chans=known(recipe.data.in_chans), img_size=size, drop_path=recipe.model.drop_path,
+    )  # fmt: skip
+    with torch.no_grad():
+        grids = backbone.eval()(torch.zeros(1, backbone.in_chans, size, size)).grids
+    if grids and max(grids[-1].shape[-2:]) < 2:
+        warn(f"{recipe.model.name} leaves a single 1 x 1 cell of a {size} px image; resnet18_32, vit_nano or another "
+             "model with a smaller stride keeps more")  # fmt: skip
+    if recipe.precision == "bf16" and not has_fast_bf16(recipe.device):
+        warn(f"bf16 on {recipe.device} without units for it is several times slower than fp32")
+
+
+def _spend_budget(r: Resolver, images: ImageSet, split: Split, started: float) -> None:
+    with fixed_threads(r.tree["threads"]):
+        r_trial = r.recipe.model_copy(update={"epochs": 1, "eval_every": 1})
+        trial = build_training(_with_warmup(r_trial), images, split)
+        left = r.tree["budget"] - (time.monotonic() - started) - FINISH_SECONDS
+        epochs, why = epochs_within(trial, left)
+    r.choose("epochs", epochs, why)
+    resolve_epochs(r)
+
+
+def _with_warmup(recipe: Recipe) -> Recipe:
+    return recipe.model_copy(update={"schedule": recipe.schedule.model_copy(update={"warmup_epochs": 0.0})})
+
+
+# ---- the plan in the run folder ----------------------------------------------------------------------
+
+
+def write_plan(folder: Path, plan: Plan, command: str) -> Run:
+    """All that a later `resume` needs, before the first step."""
+    recipe = plan.recipe
+    record = {
+        "command": command,
+        "asked": plan.asked.model_dump(exclude_unset=True),
+        "resolved": recipe.model_dump(),
+        "choices": [choice._asdict() for choice in plan.choices],
+    }
+    writer = Run.__new__(Run)
+    writer.path = folder
+    writer.write("env.json", environment(recipe.device, known(recipe.threads)))
+    writer.write("split.json", _split_record(plan))
+    writer.write("floors.json", plan.floors)
+    writer.write("recipe.json", record)  # last: its presence makes the folder a run
+    return Run(folder)
+
+
+def _split_record(plan: Plan) -> dict[str, Any]:
+    images, K = plan.images, len(plan.images.class_names)
+    parts = {
+        name: {
+            "n": len(rows),
+            "how": plan.split.how[name],
+            "counts": torch.bincount(images.labels_N[rows], minlength=K).tolist(),
+            "rows": rows.tolist(),
+        }
+        for name, rows in zip(("train", "val", "test"), plan.split[:3], strict=True)
+    }
+    return {
+        "source": images.source,
+        "class_names": list(images.class_names),
+        "parts": parts,
+        "skipped": [item._asdict() for item in images.skipped],
+    }
+
+
+def read_plan(run: Run) -> Plan:
+    """The plan of a run folder; its images must still be the ones it was made for."""
+    recipe = run.recipe
+    data = recipe.data
+    images = open_source(data.source).load(known(data.cache_size), data.fit, known(data.in_chans))
+    if images.fingerprint != data.fingerprint:
+        raise RunError(
+            f"the images of {data.source} are not those that {run.path} was trained on (fingerprint "
+            f"{images.fingerprint[:8]} instead of {data.fingerprint[:8]}): put them back, or start a new run"
+        )
+    parts = run.read("split.json")["parts"]
+    rows = [torch.tensor(parts[name]["rows"], dtype=torch.int64) for name in ("train", "val", "test")]
+    split = Split(*rows, how={name: parts[name]["how"] for name in parts})
+    choices = [Choice(**choice) for choice in run.choices]
+    return Plan(recipe, recipe, choices, images, split, run.read("floors.json"))
+
+
+def show_plan(plan: Plan) -> None:
+    """The choices, one a line, and what is to be beaten."""
+    n = {name: len(rows) for name, rows in zip(("train", "val", "test"), plan.split[:3], strict=True)}
+    counted = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
+    say(f"{plan.images.source}: {len(plan.images.class_names)} classes, {counted}")
+    for choice in plan.choices:
+        if choice.key not in ("data.mean", "data.std"):
+            say(f"  {choice.key} = {_short(choice.value)}  ({choice.why})", style="dim")
+    if plan.floors:
+        floors = ", ".join(f"{floor['label']} {floor['accuracy']:.1%}" for floor in plan.floors.values())
+        say(f"to beat: {floors}")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

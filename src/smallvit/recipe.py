@@ -1,0 +1,250 @@
+"""The recipe: one frozen object that holds everything that decides a result.
+
+A preset is a small TOML file under recipes/; flags and `--set a.b=value` lie on top of it. `auto` is a
+value: `resolve.py` replaces each one and says why. Unknown keys and impossible values are usage errors
+that name the choices.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from smallvit.errors import UsageError, nearest
+
+Auto = Literal["auto"]
+T = TypeVar("T")
+Share = Annotated[float, Field(gt=0, lt=1)]
+Rate = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class DataSpec(Section):
+    """Which images, how they are split, and how they are fitted to one size."""
+
+    source: str = "mnist5k"
+    val: Share | str = "auto"  # auto | none | share of the training part | name of a part
+    test: Share | str = "auto"
+    train_on: Literal["train", "train+val"] = "train"
+    per_class: Annotated[int, Field(ge=1)] | None = None
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    split_seed: int = 0
+    img_size: Annotated[int, Field(ge=4, le=2048)] | Auto = "auto"
+    cache_size: Annotated[int, Field(ge=4, le=4096)] | Auto = "auto"
+    in_chans: Literal[1, 3] | Auto = "auto"
+    fit: Literal["crop", "squash", "pad"] = "crop"
+    mean: tuple[float, ...] | Auto = "auto"
+    std: tuple[float, ...] | Auto = "auto"
+    fingerprint: str = ""  # content of the decoded images; filled in when the recipe is resolved
+
+
+class ModelSpec(Section):
+    """A timm name or one of our short names; `kwargs` go to the model's constructor."""
+
+    name: str = "vit_nano"
+    timm_name: str = "auto"  # what the name means for images of this size
+    drop_path: Rate = 0.0
+    kwargs: dict[str, Any] = {}
+
+
+class Named(BaseModel):
+    """A name plus options that the named part itself validates (objectives)."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    name: str = "supervised"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class AugmentSpec(Section):
+    """Batched augmentation; every sample draws its own parameters."""
+
+    crop: Literal["pad", "resized", "none"] | Auto = "auto"
+    padding: Annotated[float, Field(ge=0, le=0.5)] = 0.125  # share of the side, for crop = pad
+    scale: tuple[Rate, Rate] = (0.35, 1.0)  # share of the area, for crop = resized
+    ratio: tuple[float, float] = (0.75, 4 / 3)
+    flip: Rate | Auto = "auto"
+    brightness: Rate = 0.0
+    contrast: Rate = 0.0
+    saturation: Rate = 0.0
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    color_prob: Rate = 0.8
+    erase: Rate = 0.0
+    erase_area: tuple[Rate, Rate] = (0.02, 0.33)
+
+    @field_validator("scale", "ratio", "erase_area")
+    @classmethod
+    def _ordered(cls, pair: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < pair[0] <= pair[1]:
+            raise ValueError("the two numbers must be positive and in rising order")
+        return pair
+
+
+class OptimizerSpec(Section):
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: Annotated[float, Field(gt=0)] | Auto = "auto"
+    weight_decay: Annotated[float, Field(ge=0)] = 0.05
+    momentum: Rate = 0.9  # sgd only
+    betas: tuple[Rate, Rate] = (0.9, 0.999)  # adamw only
+    clip: Annotated[float, Field(ge=0)] = 1.0  # largest gradient norm; 0 switches clipping off
+
+
+class ScheduleSpec(Section):
+    """Linear warm-up, then cosine, set anew at every step."""
+
+    warmup_epochs: Annotated[float, Field(ge=0)] | Auto = "auto"
+    warmup_from: Rate = 0.001  # share of the learning rate
+    end_at: Rate = 0.001
+
+
+class Recipe(Section):
+    data: DataSpec = DataSpec()
+    model: ModelSpec = ModelSpec()
+    objective: Named = Named()
+    aux: dict[str, dict[str, Any]] = {}
+    augment: AugmentSpec = AugmentSpec()
+    optimizer: OptimizerSpec = OptimizerSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    epochs: Annotated[int, Field(ge=1)] | Auto = "auto"
+    batch_size: Annotated[int, Field(ge=2)] | Auto = "auto"
+    eval_every: Annotated[int, Field(ge=1)] | Auto = "auto"  # epochs between two looks at the validation part
+    budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay; 0 keeps no average
+    select: Literal["best", "last"] | Auto = "auto"  # which weights become the model
+    seed: Annotated[int, Field(ge=0)] = 0
+    threads: Annotated[int, Field(ge=1)] | Auto = "auto"
+    device: str = "auto"
+    precision: Literal["fp32", "bf16"] | Auto = "auto"
+    compile: bool = False
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
+
+
+def known(value: T | Auto) -> T:
+    """The value of a resolved recipe's field; an `auto` left in it is our own mistake."""
+    assert not (isinstance(value, str) and value == "auto"), "the recipe was not resolved"
+    return value  # type: ignore[return-value]
+
+
+# ---- building a recipe -------------------------------------------------------------------------------
+
+
+def build_recipe(preset: str | Path = "default", overrides: Mapping[str, Any] | None = None) -> Recipe:
+    """The preset with dotted `overrides` on top, for example {"optimizer.lr": 1e-3}."""
+    tree = {key: value for key, value in read_preset(preset).items() if key != "about"}
+    for path, value in (overrides or {}).items():
+        _put(tree, path, value)
+    return validate(tree, origin=f"recipe {preset}")
+
+
+def validate(tree: Mapping[str, Any], origin: str = "recipe") -> Recipe:
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        raise UsageError(f"{origin}: {explain(error, Recipe)}") from None
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """`a.b=value` from the command line; the value is TOML, and a bare word is a string."""
+    path, found, raw = text.partition("=")
+    if not found or not path.strip():
+        raise UsageError(f"--set {text!r}: write it as section.key=value, for example optimizer.lr=0.001")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    return path.strip(), value
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90s`, `3m`, `1.5h`; a bare number is seconds."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    if not match or float(match[1]) == 0:
+        raise UsageError(f"budget {text!r} is no duration: write 90s, 3m or 1.5h")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+# ---- presets -----------------------------------------------------------------------------------------
+
+
+def preset_names() -> list[str]:
+    folder = resources.files("smallvit") / "recipes"
+    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def preset_text(name: str | Path) -> str:
+    """The TOML of a preset by name, or of a file."""
+    if str(name).endswith(".toml"):
+        try:
+            return Path(name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot read recipe file {name}: {error.strerror}") from None
+    if str(name) not in preset_names():
+        raise UsageError(f"unknown recipe {str(name)!r}: {nearest(str(name), preset_names())} (or a .toml file)")
+    return (resources.files("smallvit") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_preset(name: str | Path) -> dict[str, Any]:
+    """The preset's tree, its `about` table (description, source, reproduced) included."""
+    try:
+        return tomllib.loads(preset_text(name))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"recipe file {name} is not valid TOML: {error}") from None
+
+
+# ---- errors that name the choices --------------------------------------------------------------------
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """One line per mistake: the dotted key, the value, and what would be accepted."""
+    lines: dict[str, list[str]] = {}
+    for item in error.errors():
+        names, section = _walk(model, [str(part) for part in item["loc"]])
+        key = ".".join(names)
+        if item["type"] == "extra_forbidden":
+            text = f"unknown key {key!r}: {nearest(names[-1], section.model_fields)}"
+        else:
+            text = item["msg"].removeprefix("Value error, ").replace("Input should be ", "should be ")
+        entry = lines.setdefault(key, [f"{key} = {item['input']!r}"])
+        if item["type"] == "extra_forbidden":
+            entry[:] = [text]
+        elif text not in entry:
+            entry.append(text)
+    return "; ".join(f"{entry[0]}: {' or '.join(entry[1:])}" if entry[1:] else entry[0] for entry in lines.values())
+
+
+def _walk(model: type[BaseModel], loc: list[str]) -> tuple[list[str], type[BaseModel]]:
+    """The part of an error's location that are keys (unions add their own names), and the innermost section."""
+    names: list[str] = []
+    for part in loc:
+        names.append(part)
+        field = model.model_fields.get(part)
+        if field is None:
+            break
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            break
+        model = field.annotation
+    return names, model
+
+
+def _put(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for index, name in enumerate(parents):
+        inner = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set {path}: {'.'.join(parents[: index + 1])} is a value, not a section")
+        tree = inner
+    tree[last] = value

@@ -1,0 +1,201 @@
+"""What the page shows, read from run folders: no data set, no torch, nothing but the folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smallvit.errors import RunError
+from smallvit.report.figures import Curve
+from smallvit.run import Run
+
+T = TypeVar("T")
+CURVE_POINTS = 240  # more cannot be seen in a panel of 340 px
+
+
+class Content(NamedTuple):
+    """One run as the page sees it; `series` (from 1) is its colour everywhere."""
+
+    label: str
+    series: int
+    asked: dict[str, Any]
+    resolved: dict[str, Any]
+    choices: list[dict[str, Any]]
+    command: str
+    env: dict[str, Any]
+    split: dict[str, Any]
+    results: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    images: dict[str, NDArray[np.uint8]]
+
+    @property
+    def part(self) -> str:
+        return str(self.results["evaluated_part"])
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return dict(self.results["parts"][self.part])
+
+    @property
+    def class_names(self) -> list[str]:
+        return [str(name) for name in self.split["class_names"]]
+
+
+def collect(runs: Sequence[Run]) -> list[Content]:
+    recipes = [run.read("recipe.json") for run in runs]
+    labels = name_runs([flatten(recipe["resolved"]) for recipe in recipes], [run.path.name for run in runs])
+    return [
+        Content(
+            label=label,
+            series=number,
+            asked=flatten(recipe.get("asked", {})),
+            resolved=flatten(recipe["resolved"]),
+            choices=run.choices,
+            command=recipe.get("command", ""),
+            env=run.read("env.json"),
+            split=run.read("split.json"),
+            results=run.results,
+            metrics=run.metrics,
+            images=read_images(run),
+        )
+        for number, (run, recipe, label) in enumerate(zip(runs, recipes, labels, strict=True), start=1)
+    ]
+
+
+def read_images(run: Run) -> dict[str, NDArray[np.uint8]]:
+    """The stored pictures; a folder without them still makes a page."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = run.path / "images.safetensors"
+    if not path.is_file():
+        return {}
+    try:
+        arrays = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"cannot read {path}: {error}") from None
+    return {
+        name: array
+        for name, array in arrays.items()
+        if array.ndim == 4 and array.dtype == np.uint8 and array.shape[1] in (1, 3)
+    }
+
+
+def name_runs(recipes: Sequence[Mapping[str, Any]], folders: Sequence[str]) -> list[str]:
+    """The shortest names that tell the runs apart: the model, then the seed, then the folder."""
+    models = [str(recipe["model.name"]) for recipe in recipes]
+    seeds = [f"seed {recipe['seed']}" for recipe in recipes]
+    both = [f"{model}, {seed}" for model, seed in zip(models, seeds, strict=True)]
+    same_model = len(set(models)) == 1
+    for names in (models, seeds if same_model else both, list(folders)):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{folder} ({number})" for number, folder in enumerate(folders, start=1)]
+
+
+def seed_groups(contents: Sequence[Content]) -> list[list[Content]]:
+    """Runs that differ in nothing but the seed, together."""
+    groups: dict[str, list[Content]] = {}
+    for content in contents:
+        rest = {key: value for key, value in content.resolved.items() if key != "seed"}
+        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(content)
+    return list(groups.values())
+
+
+def shared(pairs: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+    """Equal values once, under the labels that have them; a value that all share has no label."""
+    labels: list[list[str]] = []
+    values: list[T] = []
+    for label, value in pairs:
+        if value in values:
+            labels[values.index(value)].append(label)
+        else:
+            values.append(value)
+            labels.append([label])
+    names = [""] if len(values) == 1 else [", ".join(group) for group in labels]
+    return list(zip(names, values, strict=True))
+
+
+# ---- the recipe --------------------------------------------------------------------------------------
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys, as `--set` takes them."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def show(value: Any) -> str:
+    """A recipe value for reading."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(show(item) for item in value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def decision_rows(content: Content) -> list[tuple[str, str, str]]:
+    """Key, value and reason: first what was asked for, then what `auto` became."""
+    chosen = {choice["key"] for choice in content.choices}
+    asked = [
+        (key, show(value), "asked for")
+        for key, value in content.asked.items()
+        if key not in chosen and value != "auto"
+    ]
+    return asked + [(choice["key"], show(choice["value"]), choice["why"]) for choice in content.choices]
+
+
+# ---- the course of training --------------------------------------------------------------------------
+
+
+def course(content: Content) -> tuple[dict[str, Curve], str]:
+    """Curves by name (train_loss, val_loss, val_accuracy, lr), and what their x axis counts."""
+    steps, epochs = _records(content.metrics, "train"), _records(content.metrics, "epoch")
+    per_epoch = epochs[-1]["step"] / len(epochs) if epochs else 1.0
+    curves = {
+        "train_loss": _curve(steps, "loss", per_epoch, content.series, faint=True),
+        "val_loss": _curve(epochs, "val_loss", per_epoch, content.series),
+        "val_accuracy": _curve(epochs, "val_accuracy", per_epoch, content.series),
+        "lr": _curve(steps, "lr", per_epoch, content.series),
+    }
+    kept = content.results.get("weights", {}).get("epoch")
+    for record in epochs:
+        if record.get("epoch") == kept:
+            curves["val_accuracy"] = _marked(
+                curves["val_accuracy"], record.get("val_accuracy"), record["step"] / per_epoch
+            )
+    return {name: curve for name, curve in curves.items() if curve.x}, "epoch" if epochs else "step"
+
+
+def _records(metrics: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
+    """One record per step, in order: a resumed run logs the steps since its last checkpoint again."""
+    by_step = {record["step"]: record for record in metrics if record.get("kind") == kind}
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _curve(
+    records: Sequence[Mapping[str, Any]], key: str, per_epoch: float, series: int, faint: bool = False
+) -> Curve:
+    """Values over epochs, averaged in bins where there are more records than a panel can show."""
+    known = [record for record in records if record.get(key) is not None]
+    bins = np.array_split(np.arange(len(known)), min(len(known), CURVE_POINTS)) if known else []
+    x = np.array([record["step"] / per_epoch for record in known])
+    y = np.array([record[key] for record in known], dtype=float)
+    return Curve(
+        [float(x[rows].mean()) for rows in bins], [float(y[rows].mean()) for rows in bins], series, faint
+    )
+
+
+def _marked(curve: Curve, height: float | None, place: float) -> Curve:
+    return curve if height is None else curve._replace(mark=(place, height))

@@ -1,0 +1,97 @@
+"""Results as short tables in the terminal, floors always in them."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smallvit.evaluation.statistics import mean_interval
+from smallvit.run import Run, replacing
+
+if TYPE_CHECKING:
+    from smallvit.api import Prediction
+
+
+def _table(title: str) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for heading, justify in (
+        ("", "left"),
+        ("accuracy", "right"),
+        ("95 % interval", "right"),
+        ("parameters", "right"),
+        ("training", "right"),
+    ):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    return table
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console().print(table)
+
+
+def _row(table: Any, label: str, entry: Mapping[str, Any], *more: str, style: str = "") -> None:
+    from rich.text import Text
+
+    low, high = entry["interval"]
+    table.add_row(Text(label), f"{entry['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", *more, style=style)
+
+
+def results_table(runs: Sequence[Run]) -> None:
+    """Every run beside the floors; the mean over seeds where the runs differ in nothing else."""
+    from smallvit.console import duration
+
+    results = [run.results for run in runs]
+    part = results[0]["evaluated_part"]
+    if part is None:
+        print("no test and no validation part: nothing was evaluated")
+        return
+    table = _table(f"accuracy on the {part} part ({results[0]['parts'][part]['n']:,} images)")
+    for run, result in zip(runs, results, strict=True):
+        label = run.recipe.model.name if len(runs) == 1 else run.path.name
+        model, seconds = result["model"], result["timing"]["train_seconds"]
+        _row(table, label, result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold")
+    if (
+        len(runs) > 1
+        and len({run.recipe.model_copy(update={"seed": 0}).model_dump_json() for run in runs}) == 1
+    ):
+        mean, low, high = mean_interval([result["parts"][part]["accuracy"] for result in results])
+        _row(table, f"mean of {len(runs)} seeds", {"accuracy": mean, "interval": (low, high)}, style="bold")
+    for floor in results[0]["floors"].values():
+        _row(table, floor["label"], floor, style="dim")
+    _print(table)
+
+
+def evaluation_table(found: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
+    table = _table(f"accuracy on {part} ({found['n']:,} images)")
+    _row(table, "model", found, style="bold")
+    for floor in floors.values():
+        _row(table, floor["label"], floor, style="dim")
+    _print(table)
+    print(f"balanced accuracy {found['balanced_accuracy']:.1%}, loss {found['loss']:.3f}")
+
+
+def write_predictions(answers: Sequence[Prediction], path: Path | None) -> int:
+    """CSV to a file or standard output; the unreadable files go to standard error. Returns their number."""
+    good = [(a.label, a.probability, a.file) for a in answers if a.label is not None]
+    header = ("label", "probability", "file")
+    if path is None:
+        writer = csv.writer(sys.stdout)
+        writer.writerows([header, *good])
+    else:
+        with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([header, *good])
+        print(f"{len(good):,} predictions in {path}", file=sys.stderr)
+    bad = [a for a in answers if a.label is None]
+    if bad:
+        print(f"{len(bad)} files could not be read:", file=sys.stderr)
+        for answer in bad:
+            print(f"  {answer.file}: {answer.problem}", file=sys.stderr)
+    return len(bad)

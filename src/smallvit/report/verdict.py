@@ -1,0 +1,128 @@
+"""Scores and what may honestly be said about them: means over seeds, and whether a model beats the floors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+PART_WORDS = {"test": "test images", "val": "validation images", "train": "training images"}
+
+
+class Score(NamedTuple):
+    """An accuracy with its 95% interval; for a mean over seeds, the t-interval of the mean."""
+
+    label: str
+    accuracy: float
+    low: float
+    high: float
+    series: int = 0
+    seeds: int = 1
+    cautious_low: float = math.nan  # lower end that also counts the chance in the choice of images
+
+    @property
+    def interval(self) -> str:
+        return f"{percent(self.low)} to {percent(self.high)}"
+
+
+class Verdict(NamedTuple):
+    level: Literal["good", "caution", "bad", "note"]
+    word: str
+    text: str
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def run_score(label: str, result: Mapping[str, Any], series: int) -> Score:
+    low, high = result["interval"]
+    return Score(label, result["accuracy"], low, high, series, cautious_low=low)
+
+
+def floor_scores(floors: Mapping[str, Mapping[str, Any]]) -> list[Score]:
+    """The floors that were computed, the best first."""
+    known = [floor for floor in floors.values() if floor.get("accuracy") is not None]
+    scores = [Score(floor["label"], floor["accuracy"], *(floor["interval"])) for floor in known]
+    return sorted(scores, key=lambda score: -score.accuracy)
+
+
+def mean_over_seeds(label: str, scores: Sequence[Score]) -> Score:
+    """The mean with a t-interval: how far another set of seeds would move it, on the same images."""
+    from scipy.special import stdtrit
+
+    n = len(scores)
+    mean = sum(score.accuracy for score in scores) / n
+    variance = sum((score.accuracy - mean) ** 2 for score in scores) / (n - 1)
+    reach = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance / n)
+    low, high = max(0.0, mean - reach), min(1.0, mean + reach)
+    cautious_low = min(low, sum(score.low for score in scores) / n)
+    return Score(label, mean, low, high, series=-1, seeds=n, cautious_low=cautious_low)
+
+
+def state(score: Score, part: str, n: int) -> str:
+    """The one sentence that a reader should take away."""
+    images = f"{n:,} {PART_WORDS.get(part, f'images of the part {part}')}"
+    if score.seeds > 1:
+        return (
+            f"Over {score.seeds} seeds, {score.label} labels {percent(score.accuracy)} of the {images} "
+            f"correctly on average (95% t-interval {score.interval})."
+        )
+    labels = f"{score.label} labels {percent(score.accuracy)} of the {images} correctly"
+    return f"{labels} (95% interval {score.interval})."
+
+
+def against_floors(score: Score, floors: Sequence[Score]) -> Verdict:
+    """Does it beat the best simple method? Overlapping intervals are said to be too close to call."""
+    if not floors:
+        return Verdict("note", "No floors", "No simple method was run for comparison.")
+    best = floors[0]
+    floor = f"{best.label} ({percent(best.accuracy)})"
+    points = f"{100 * abs(score.accuracy - best.accuracy):.1f} points"
+    if score.accuracy <= best.accuracy:
+        return Verdict(
+            "bad",
+            "Does not beat the floors",
+            f"{score.label} is {points} below the best simple method, {floor}. As it stands, the simple "
+            "method is the better choice. More epochs, more images or another model may change that.",
+        )
+    if score.cautious_low <= best.high:
+        return Verdict(
+            "caution",
+            "Too close to call",
+            f"{score.label} is {points} above the best simple method, {floor}, but the intervals overlap: "
+            "the difference may be chance.",
+        )
+    return Verdict(
+        "good",
+        "Beats the floors",
+        f"{score.label} is {points} above the best simple method, {floor}, and the intervals do not overlap.",
+    )
+
+
+def between(scores: Sequence[Score]) -> Verdict:
+    """The best model beside the next one."""
+    first, second, *_ = sorted(scores, key=lambda score: -score.accuracy)
+    lead = f"{first.label} is {100 * (first.accuracy - second.accuracy):.1f} points above {second.label}"
+    if first.accuracy == second.accuracy:
+        return Verdict("note", "Level", f"{first.label} and {second.label} are equally good here.")
+    once = (
+        ""
+        if min(first.seeds, second.seeds) > 1
+        else " Each was trained once: another seed moves both numbers."
+    )
+    if first.low <= second.high:
+        text = f"{lead}, but the intervals overlap: it may be chance.{once}"
+        return Verdict("note", "No clear winner", text)
+    return Verdict("note", f"{first.label} is ahead", f"{lead}, and the intervals do not overlap.{once}")
+
+
+def about_part(part: str) -> Verdict | None:
+    """A number that training could see is not the number a reader expects."""
+    if part == "test":
+        return None
+    if part == "val":
+        text = "There was no test part. Validation images may have chosen the weights: the number flatters."
+        return Verdict("caution", "Measured on validation images", text)
+    text = f"There was no test part: accuracy on {PART_WORDS.get(part, part)} says little about new images."
+    return Verdict("bad", f"Measured on {PART_WORDS.get(part, part)}", text)

@@ -1,0 +1,161 @@
+"""What `auto` becomes, and why. Every choice is printed and stored with the run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+
+from smallvit.data.imageset import ImageSet, channel_statistics
+from smallvit.data.sources import Source
+from smallvit.data.split import Split
+from smallvit.errors import UsageError
+from smallvit.models.aliases import architecture
+from smallvit.models.features import check_model_name
+from smallvit.objectives.base import auxiliaries, objectives, options_of
+from smallvit.recipe import Recipe, known
+
+SIZES = (32, 64, 96, 128, 160, 224)
+SAMPLES_CPU = 200_000  # images seen in training when the epochs are ours to choose: minutes on a laptop
+SAMPLES_GPU = 4_000_000
+CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
+
+
+class Choice(NamedTuple):
+    key: str
+    value: Any
+    why: str
+
+
+class Resolver:
+    """A recipe under way from asked to resolved; `choose` replaces one `auto` and remembers the reason."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.tree = recipe.model_dump()
+        self.choices: list[Choice] = []
+
+    @property
+    def recipe(self) -> Recipe:
+        return Recipe.model_validate(self.tree)
+
+    def choose(self, key: str, value: Any, why: str) -> None:
+        *path, last = key.split(".")
+        section = self.tree
+        for name in path:
+            section = section[name]
+        if section[last] == "auto":
+            section[last] = value
+            self.choices.append(Choice(key, value, why))
+
+    def put(self, key: str, value: Any) -> None:
+        """A value that is measured, not chosen."""
+        section, last = key.split(".")
+        self.tree[section][last] = value
+
+
+def resolve_machine(r: Resolver) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    r.choose("device", device, "a GPU is there" if device == "cuda" else "no GPU was found")
+    check_device(r.tree["device"])
+    r.choose("threads", torch.get_num_threads(), "torch's default on this machine")
+    fast = has_fast_bf16(r.tree["device"])
+    r.choose("precision", "bf16" if fast else "fp32", "the device is fast at bf16" if fast else "no fast bf16 units")
+
+
+def check_device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(f"device {name!r} cannot be used here: {reason} (choices: auto, cpu, cuda, cuda:1, mps)") from None
+    return device
+
+
+def has_fast_bf16(device: str) -> bool:
+    """A CPU without the units takes ten times as long in bf16 as in fp32."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device == "cpu" and bool(torch.cpu._is_amx_tile_supported())
+
+
+def resolve_size(r: Resolver, source: Source) -> None:
+    side = source.side
+    fitting = next((size for size in SIZES if side <= size * 1.25), SIZES[-1] if r.tree["device"] != "cpu" else 128)
+    if side <= 64 and side % 4 == 0:
+        fitting = side
+    r.choose("data.img_size", fitting, f"the images are typically {side} px on their shorter side")
+    r.choose("data.in_chans", source.channels, "all files are grey" if source.channels == 1 else "the files have colour")
+    size = r.tree["data"]["img_size"]
+    small = side <= size
+    r.choose("augment.crop", "pad" if size <= 48 else "resized", f"{size} px images")
+    roomy = small or r.tree["augment"]["crop"] != "resized"
+    margin = size if roomy else 2 * round(size * CACHE_MARGIN / 2)
+    why = "the files are no larger than that" if small else "the training size" if roomy else "room for random crops"
+    r.choose("data.cache_size", margin, why)
+    flip = 0.5 if source.mirrors else 0.0
+    r.choose("augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit is another sign")
+
+
+def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
+    n, size = len(split.train), r.tree["data"]["img_size"]
+    mean, std = channel_statistics(images.images_NCSS, split.train)
+    r.choose("data.mean", mean, "measured on the training part")
+    r.choose("data.std", std, "measured on the training part")
+    r.put("data.fingerprint", images.fingerprint)
+    check_model_name(r.tree["model"]["name"])
+    plan = architecture(r.tree["model"]["name"], size)
+    r.choose("model.timm_name", plan.timm_name, f"what {r.tree['model']['name']} means at {size} px")
+    for key, value in plan.kwargs.items():
+        if key not in r.tree["model"]["kwargs"]:
+            r.tree["model"]["kwargs"][key] = value
+            r.choices.append(Choice(f"model.kwargs.{key}", value, f"suits {size} px images"))
+    batch = int(2 ** min(7, max(3, math.floor(math.log2(max(n, 16) / 15)))))
+    batch = min(batch, max(2, n // 2))
+    r.choose("batch_size", batch, f"{n:,} training images: {n // batch} steps an epoch")
+    batch = r.tree["batch_size"]
+    r.choose("optimizer.lr", _rounded(_base_lr(r) * math.sqrt(batch / 64)), f"scaled to batch {batch}")
+    budget = r.tree["budget"]
+    if budget is None:
+        seen = SAMPLES_CPU if r.tree["device"] == "cpu" else SAMPLES_GPU
+        r.choose("epochs", min(300, max(20, round(seen / n))), f"about {seen:,} images seen, 20 to 300 epochs")
+    best = "best" if len(split.val) else "last"
+    r.choose("select", best, "judged on the validation part" if len(split.val) else "there is no validation part")
+    if r.tree["select"] == "best" and not len(split.val):
+        raise UsageError("select = best needs a validation part: give --val 0.15, or select=last")
+    _resolve_parts(r)
+    if r.tree["epochs"] != "auto":
+        resolve_epochs(r)
+
+
+def resolve_epochs(r: Resolver) -> None:
+    """What follows from the number of epochs, which a budget sets late."""
+    epochs = r.tree["epochs"]
+    r.choose("schedule.warmup_epochs", min(10.0, round(epochs * 0.1, 2)), "a tenth of the epochs, at most 10")
+    r.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks at the validation part")
+
+
+def _base_lr(r: Resolver) -> float:
+    return 0.05 if r.tree["optimizer"]["name"] == "sgd" else 1e-3
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def _resolve_parts(r: Resolver) -> None:
+    """Objective and auxiliaries fill in their own defaults, and refuse what they do not know."""
+    objective = dict(r.tree["objective"])
+    name = objective.pop("name")
+    r.tree["objective"] = {"name": name, **options_of(objectives(), name, objective, "objective").model_dump()}
+    r.tree["aux"] = {
+        name: options_of(auxiliaries(), name, given, "aux").model_dump() for name, given in r.tree["aux"].items()
+    }
+
+
+def resolved(r: Resolver) -> Recipe:
+    recipe = r.recipe
+    for value in (recipe.epochs, recipe.batch_size, recipe.optimizer.lr, recipe.eval_every, recipe.data.img_size):
+        known(value)
+    return recipe

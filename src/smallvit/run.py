@@ -1,0 +1,186 @@
+"""A run is a folder, and the folder is the interface: training writes it, everything else reads it.
+
+    recipe.json             what was asked, what it resolved to, and why
+    env.json  split.json    the machine and versions; the rows of each part
+    floors.json             what needs no deep model, on the same parts
+    metrics.jsonl           one record per line, the truth about the course of training
+    model.safetensors       the weights that were evaluated, with all that prediction needs in its header
+    results.json            accuracy beside the floors, confusion, worst mistakes
+    predictions.safetensors probabilities on the evaluated part
+    images.safetensors      the small pictures that the report shows
+    state/                  where training stands; enough to go on bit-identically
+    report.html
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smallvit.errors import RunError
+from smallvit.recipe import Recipe, validate
+
+if TYPE_CHECKING:
+    from smallvit.api import Prediction
+
+
+class Run:
+    """A run folder. Reading is lazy and cheap; nothing is ever unpickled."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "recipe.json").is_file():
+            seeds = sorted(inner.parent.name for inner in self.path.glob("*/recipe.json"))
+            hint = f" (it holds the runs {', '.join(seeds)})" if seeds else ""
+            raise RunError(f"{self.path} is not a run folder: it has no recipe.json{hint}")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe with every `auto` resolved: training it again gives this run."""
+        return validate(self.read("recipe.json")["resolved"], origin=str(self.path / "recipe.json"))
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """What `auto` became: key, value, why."""
+        return list(self.read("recipe.json")["choices"])
+
+    @property
+    def results(self) -> dict[str, Any]:
+        if not self.finished:
+            raise RunError(f"{self.path} has no results yet: go on with `smallvit resume {self.path}`")
+        return self.read("results.json")
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "results.json").is_file()
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        return list(read_lines(self.path / "metrics.jsonl"))
+
+    def read(self, name: str) -> dict[str, Any]:
+        try:
+            tree = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{self.path} has no {name}") from None
+        except (OSError, ValueError) as error:
+            raise RunError(f"cannot read {self.path / name}: {error}") from None
+        if not isinstance(tree, dict):
+            raise RunError(f"{self.path / name} does not hold a JSON object")
+        return tree
+
+    def write(self, name: str, tree: Mapping[str, Any]) -> None:
+        write_text(self.path / name, json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
+
+    # The verbs live in api.py; these are the same calls, from the object's side.
+
+    def predict(self, *files: str | Path) -> list[Prediction]:
+        """Label and probability of image files, folders of them, or both."""
+        from smallvit import api
+
+        return api.predict(self.path, files)
+
+    def evaluate(self, part: str = "test") -> dict[str, Any]:
+        """Accuracy with its interval on one part of the run's own split."""
+        from smallvit import api
+
+        return api.evaluate(self.path, part)
+
+    def model(self) -> Any:
+        """The trained timm model, in eval mode."""
+        from smallvit.training.checkpoint import load_model
+
+        return load_model(self.path / "model.safetensors").backbone.model
+
+
+def create(path: str | Path, overwrite: bool = False) -> Path:
+    """An empty folder for a new run; a used one is refused unless `overwrite`."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; --out takes a folder")
+    if path.is_dir() and any(path.iterdir()):
+        if not overwrite:
+            raise RunError(
+                f"{path} is already used. Choose another --out, give --overwrite, or go on with `smallvit resume {path}`"
+            )
+        _remove_run(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise RunError(f"cannot write to {path}: {error.strerror}") from None
+    return path
+
+
+_OURS = (
+    "recipe.json env.json split.json metrics.jsonl model.safetensors results.json predictions.safetensors "
+    "images.safetensors floors.json report.html log.txt group.json state tensorboard findings"
+).split()
+
+
+def _remove_run(path: Path) -> None:
+    """Delete what a run wrote, and refuse to touch a folder that holds anything else."""
+    import shutil
+
+    inner_runs = {entry.parent.name for entry in path.glob("*/recipe.json")}
+    strangers = sorted(entry.name for entry in path.iterdir() if entry.name not in {*_OURS, *inner_runs})
+    if strangers:
+        raise RunError(f"{path} holds files that no run wrote ({', '.join(strangers[:3])}): nothing was deleted")
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write to a neighbour and rename it onto `path`: readers see the old file or the new one, never a part.
+
+    On any failure, a full disk included, the old file stays whole and the neighbour is removed.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a .jsonl file; a last line that a kill cut short is left out."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return

@@ -1,0 +1,1 @@
+"""The one loop, and what it needs to go on after a kill."""

@@ -1,0 +1,58 @@
+"""How many epochs fit into a given time: measured on a copy of the run, so that nothing of it is used up."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import torch
+
+from smallvit.errors import UsageError
+from smallvit.recipe import known
+from smallvit.training.loop import Training, take_step
+from smallvit.training.optimizer import make_optimizer
+
+WARM_UP_STEPS = 2
+MEASURED_SECONDS = 3.0
+MARGIN = 0.9  # of the time left: machines slow down, never up
+MOST_EPOCHS = 1_000
+MOST_VALIDATIONS = 40
+
+
+def epochs_within(t: Training, seconds: float) -> tuple[int, str]:
+    """The number of epochs that end within `seconds` from now, and the measurement in words."""
+    step_seconds = measure_step(t)
+    validation_seconds = len(t.val_rows) / t.loader.batch_size * step_seconds / 3  # no backward pass
+    per_epoch = step_seconds * len(t.loader)
+    # Validations are at most MOST_VALIDATIONS, one an epoch in short runs.
+    usable = MARGIN * seconds
+    epochs = int(usable / (per_epoch + validation_seconds))
+    if epochs > MOST_VALIDATIONS:
+        epochs = int((usable - MOST_VALIDATIONS * validation_seconds) / per_epoch)
+    if epochs < 1:
+        raise UsageError(
+            f"the budget leaves {seconds:.0f} s for training, but one epoch of {len(t.loader)} steps takes about "
+            f"{(per_epoch + validation_seconds) / MARGIN:.0f} s: raise --budget, or take fewer images or a smaller model"
+        )
+    epochs = min(epochs, MOST_EPOCHS)
+    return epochs, f"{step_seconds * 1000:.0f} ms a step, {len(t.loader)} steps an epoch, {seconds:.0f} s left"
+
+
+def measure_step(t: Training) -> float:
+    """Median seconds of a training step on this machine."""
+    trial = copy.copy(t)
+    trial.step = copy.deepcopy(t.step)
+    trial.ema = copy.deepcopy(t.ema)
+    trial.optimizer = make_optimizer(trial.step, t.recipe.optimizer, t.device)
+    times: list[float] = []
+    started = time.perf_counter()
+    for number in range(200):
+        before = time.perf_counter()
+        take_step(trial, 0, number % len(t.loader), known(t.recipe.optimizer.lr) * 0.01)
+        if t.device.type == "cuda":
+            torch.cuda.synchronize(t.device)
+        times.append(time.perf_counter() - before)
+        if number >= WARM_UP_STEPS + 2 and time.perf_counter() - started > MEASURED_SECONDS:
+            break
+    measured = sorted(times[WARM_UP_STEPS:])
+    return measured[len(measured) // 2]

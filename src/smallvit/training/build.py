@@ -1,0 +1,61 @@
+"""From a resolved recipe and images to a `Training` that is ready for its first step."""
+
+from __future__ import annotations
+
+import torch
+from timm.utils import ModelEmaV3
+
+from smallvit.data.augment import Augmenter
+from smallvit.data.imageset import ImageSet
+from smallvit.data.loader import DeviceImages, Loader
+from smallvit.data.split import Split
+from smallvit.models.features import create_backbone
+from smallvit.objectives.base import Setting, auxiliaries, objectives, options_of
+from smallvit.randomness import key_of
+from smallvit.recipe import Recipe, known
+from smallvit.training.loop import Training
+from smallvit.training.optimizer import make_optimizer
+from smallvit.training.step import Step
+
+
+def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
+    device = torch.device(recipe.device)
+    data = recipe.data
+    torch.manual_seed(key_of(recipe.seed, "initial weights"))
+    step = build_step(recipe, images).to(device, memory_format=torch.channels_last)
+    ema = ModelEmaV3(step.backbone, decay=recipe.ema, use_warmup=True) if recipe.ema else None
+    if recipe.compile:
+        step.backbone.compile()
+    augmenter = Augmenter(recipe.augment, known(data.mean), known(data.std))
+    loader = Loader(
+        DeviceImages(images, augmenter, device), split.train, step.objective.views, known(recipe.batch_size), recipe.seed
+    )
+    return Training(
+        recipe=recipe,
+        step=step,
+        optimizer=make_optimizer(step, recipe.optimizer, device),
+        ema=ema,
+        loader=loader,
+        val_rows=split.val,
+        device=device,
+    )
+
+
+def build_step(recipe: Recipe, images: ImageSet) -> Step:
+    model, size = recipe.model, known(recipe.data.img_size)
+    backbone = create_backbone(
+        model.timm_name, model.kwargs, num_classes=len(images.class_names), in_chans=known(recipe.data.in_chans),
+        img_size=size, drop_path=model.drop_path,
+    )  # fmt: skip
+    # A budget sets the epochs after it has measured a step; for that trial any number will do.
+    epochs = 1 if recipe.epochs == "auto" else recipe.epochs
+    setting = Setting(len(images.class_names), len(images), size, epochs)
+    name = recipe.objective.name
+    objective = objectives()[name](
+        backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting
+    )
+    extras = {
+        name: auxiliaries()[name](backbone, options_of(auxiliaries(), name, given, "aux"), setting)
+        for name, given in recipe.aux.items()
+    }
+    return Step(backbone, objective, extras)

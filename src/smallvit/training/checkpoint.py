@@ -1,0 +1,136 @@
+"""Weights and state on disk: one safetensors file each, with JSON in its header, replaced atomically.
+
+Nothing is unpickled. A state file holds the step (backbone, objective, auxiliaries), the moving average and the
+optimizer, all by parameter name, and says after how many steps it was written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from smallvit.data.augment import Augmenter
+from smallvit.errors import RunError
+from smallvit.models.features import Backbone, create_backbone
+from smallvit.recipe import AugmentSpec
+from smallvit.run import replacing
+from smallvit.training.loop import Best, Training
+
+HEADER = "smallvit"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = {name: tensor.detach().to("cpu", copy=False).contiguous() for name, tensor in tensors.items()}
+    with replacing(path) as part:
+        try:
+            save_file(plain, part, metadata={HEADER: json.dumps(header)})
+        except SafetensorError as error:  # a full disk reaches us under this name
+            raise OSError(str(error)) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            return tensors, json.loads((file.metadata() or {}).get(HEADER, "{}"))
+    except FileNotFoundError:
+        raise RunError(f"no such file: {path}") from None
+    except (OSError, SafetensorError, ValueError) as error:
+        raise RunError(f"cannot read {path}: {error}") from None
+
+
+# ---- the state of training ---------------------------------------------------------------------------
+
+
+def save_state(path: Path, t: Training) -> None:
+    tensors = _prefixed("step", t.step.state_dict())
+    if t.ema is not None:
+        tensors |= _prefixed("ema", t.ema.module.state_dict())
+    for name, slots in _optimizer_slots(t).items():
+        tensors |= _prefixed(f"optimizer/{name}", slots)
+    write_tensors(path, tensors, {"done": t.done, "best": list(t.best), "total": t.total})
+
+
+def load_state(path: Path, t: Training) -> None:
+    tensors, header = read_tensors(path)
+    if header.get("total") != t.total:
+        raise RunError(f"{path} belongs to a run of {header.get('total')} steps, not of {t.total}")
+    t.step.load_state_dict(_under("step", tensors))
+    if t.ema is not None:
+        t.ema.module.load_state_dict(_under("ema", tensors))
+    for name, parameter in _trained(t).items():
+        slots = _under(f"optimizer/{name}", tensors)
+        t.optimizer.state[parameter] = {
+            # The step counters of a fused optimizer live with the parameter, all slots in its memory layout.
+            slot: value.to(parameter.device) if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
+            for slot, value in slots.items()
+        }
+    t.done = int(header["done"])
+    t.best = Best(*header["best"])
+
+
+def _trained(t: Training) -> dict[str, torch.nn.Parameter]:
+    return {name: p for name, p in t.step.named_parameters() if p.requires_grad}
+
+
+def _optimizer_slots(t: Training) -> dict[str, dict[str, Tensor]]:
+    return {
+        name: {slot: value for slot, value in t.optimizer.state.get(p, {}).items() if isinstance(value, Tensor)}
+        for name, p in _trained(t).items()
+    }
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}/")}
+
+
+# ---- the finished model ------------------------------------------------------------------------------
+
+
+class LoadedModel(NamedTuple):
+    """A model that can predict: everything comes from the one file."""
+
+    backbone: Backbone
+    augmenter: Augmenter
+    header: dict[str, Any]
+
+
+def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: int) -> dict[str, Any]:
+    data = t.recipe.data
+    return {
+        "model": t.recipe.model.timm_name,
+        "kwargs": t.recipe.model.kwargs,
+        "class_names": list(class_names),
+        **{key: getattr(data, key) for key in ("img_size", "cache_size", "in_chans", "fit", "mean", "std")},
+        "weights": {"which": which, "ema": t.ema is not None, "epoch": epoch},
+    }
+
+
+def save_model(path: Path, backbone: Backbone, header: Mapping[str, Any]) -> None:
+    write_tensors(path, backbone.model.state_dict(), header)
+
+
+def load_model(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
+    tensors, header = read_tensors(path)
+    try:
+        backbone = create_backbone(
+            header["model"], header["kwargs"], num_classes=len(header["class_names"]),
+            in_chans=header["in_chans"], img_size=header["img_size"],
+        )  # fmt: skip
+        backbone.model.load_state_dict(tensors)
+        augmenter = Augmenter(AugmentSpec(crop="none", flip=0.0), header["mean"], header["std"])
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise RunError(f"{path} does not hold a smallvit model: {error}") from None
+    return LoadedModel(backbone.to(device).eval(), augmenter, header)

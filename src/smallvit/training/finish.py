@@ -1,0 +1,121 @@
+"""After the last step: judge the chosen weights, and write what report, prediction and comparison read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from smallvit.data.imageset import ImageSet
+from smallvit.data.split import Split
+from smallvit.evaluation.metrics import predict_logits, summary, worst_mistakes
+from smallvit.models.features import Backbone, count_parameters
+from smallvit.recipe import known
+from smallvit.run import Run
+from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
+from smallvit.training.loop import Training
+from smallvit.training.session import fixed_threads
+
+MOST_PICTURES = 24
+PICTURE_SIDE = 96
+
+
+def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[str, Any]) -> None:
+    """results.json is written last: a run that has it is finished."""
+    which, epoch = _choose_weights(run.path, t)
+    header = model_header(t, images.class_names, which, epoch)
+    save_model(run.path / "model.safetensors", t.evaluated, header)
+    rows = {"test": split.test, "val": split.val}
+    size = known(t.recipe.data.img_size)
+    with fixed_threads(known(t.recipe.threads)):
+        found = {
+            part: predict_logits(t.evaluated, t.loader.images.plain(part_rows, size))
+            for part, part_rows in rows.items()
+            if len(part_rows)
+        }
+    part = next(iter(found), None)
+    results: dict[str, Any] = {
+        "evaluated_part": part,
+        "parts": {name: summary(*pair, images.class_names) for name, pair in found.items()},
+        "floors": floors,
+        "weights": header["weights"],
+        "timing": {"train_seconds": train_seconds(run)},
+        "model": {"name": t.recipe.model.name, "parameters": count_parameters(t.evaluated), "grid": _grid(t.evaluated)},
+    }
+    pictures, captions = _example_pictures(images, split)
+    results["examples"] = captions
+    results["mistakes"] = []
+    if part:
+        logits_NK, labels_N = found[part]
+        tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows[part]}
+        write_tensors(run.path / "predictions.safetensors", tensors, {"part": part})
+        wrong = worst_mistakes(logits_NK, labels_N, MOST_PICTURES)
+        pictures["mistakes"] = _thumbnails(images, rows[part][wrong])
+        results["mistakes"] = _describe(images, rows[part], logits_NK, labels_N, wrong)
+    write_tensors(run.path / "images.safetensors", pictures, {})
+    run.write("results.json", results)
+
+
+def train_seconds(run: Run) -> float:
+    """Time spent in training, summed over its sessions: the clock of a record starts with its session."""
+    total = last = 0.0
+    for record in run.metrics:
+        total += max(0.0, record["seconds"] - last) if record["seconds"] >= last else record["seconds"]
+        last = record["seconds"]
+    return round(total, 2)
+
+
+def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
+    """Put the best weights in place where they were asked for; say which they are and their epoch."""
+    best = folder / "state" / "best.safetensors"
+    if t.recipe.select == "best" and best.is_file():
+        tensors, header = read_tensors(best)
+        t.evaluated.model.load_state_dict(tensors)
+        return "best", int(header["epoch"]) + 1
+    return "last", known(t.recipe.epochs)
+
+
+@torch.no_grad()
+def _grid(backbone: Backbone) -> list[int]:
+    device = next(backbone.parameters()).device
+    backbone.eval()
+    features = backbone(torch.zeros(1, backbone.in_chans, backbone.img_size, backbone.img_size, device=device))
+    return list(features.grids[-1].shape[-2:]) if features.grids else []
+
+
+def _example_pictures(images: ImageSet, split: Split) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """Training images, the classes taking turns."""
+    labels = images.labels_N[split.train]
+    turns = torch.zeros_like(labels)
+    for klass in labels.unique():
+        own = labels == klass
+        turns[own] = torch.arange(int(own.sum()))
+    rows = split.train[(turns * len(images.class_names) + labels).argsort()][:MOST_PICTURES]
+    captions = [{"label": images.class_names[images.labels_N[row]], "file": images.files[row]} for row in rows.tolist()]
+    return {"examples": _thumbnails(images, rows)}, captions
+
+
+def _thumbnails(images: ImageSet, rows: Tensor) -> Tensor:
+    pixels = images.images_NCSS[rows]
+    if pixels.shape[-1] <= PICTURE_SIDE or not len(rows):
+        return pixels
+    return F.interpolate(pixels, (PICTURE_SIDE, PICTURE_SIDE), mode="bilinear", antialias=True)
+
+
+def _describe(
+    images: ImageSet, rows: Tensor, logits_NK: Tensor, labels_N: Tensor, wrong: Tensor
+) -> list[dict[str, Any]]:
+    probabilities_NK = logits_NK.softmax(1)
+    return [
+        {
+            "file": images.files[int(rows[place])],
+            "true": images.class_names[int(labels_N[place])],
+            "predicted": images.class_names[int(probabilities_NK[place].argmax())],
+            "probability": float(probabilities_NK[place].max()),
+            "true_probability": float(probabilities_NK[place, labels_N[place]]),
+        }
+        for place in wrong.tolist()
+    ]

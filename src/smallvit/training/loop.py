@@ -1,0 +1,115 @@
+"""The training loop: a generator that yields after every step, and nothing else happens in it.
+
+Progress bar, log, checkpoints, budgets and tests iterate over it. What it holds between two yields is the whole
+state of a run: stop anywhere, save `Training`, load it, go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from timm.utils import ModelEmaV3
+from torch import Tensor
+
+from smallvit.data.loader import Loader
+from smallvit.evaluation.metrics import Score, score
+from smallvit.models.features import Backbone
+from smallvit.randomness import generator, key_of
+from smallvit.recipe import Recipe, known
+from smallvit.training.optimizer import learning_rate
+from smallvit.training.step import Step
+from smallvit.types import Context, Loss
+
+
+class Best(NamedTuple):
+    """The best validation so far. Ordered: accuracy first, then the smaller loss."""
+
+    accuracy: float = -1.0
+    minus_loss: float = float("-inf")
+    epoch: int = -1
+
+
+@dataclass
+class Training:
+    """Everything that changes while training, and what it takes to change it."""
+
+    recipe: Recipe
+    step: Step
+    optimizer: torch.optim.Optimizer
+    ema: ModelEmaV3 | None
+    loader: Loader
+    val_rows: Tensor  # empty: no validation
+    device: torch.device
+    done: int = 0  # steps taken
+    best: Best = field(default_factory=Best)
+
+    @property
+    def total(self) -> int:
+        return known(self.recipe.epochs) * len(self.loader)
+
+    @property
+    def evaluated(self) -> Backbone:
+        """The weights that are judged: the moving average where there is one."""
+        return self.ema.module if self.ema is not None else self.step.backbone
+
+
+class Tick(NamedTuple):
+    """One step done. The tensors are still on the device: reading them waits for it."""
+
+    epoch: int
+    step: int  # steps done, this one included
+    loss: Tensor
+    parts: dict[str, Tensor]
+    grad_norm: Tensor
+    lr: float
+    ends_epoch: bool
+    validation: Score | None  # after some epochs
+    improved: bool
+
+
+def train(t: Training) -> Iterator[Tick]:
+    while t.done < t.total:
+        epoch, number = divmod(t.done, len(t.loader))
+        lr = learning_rate(t.recipe.schedule, known(t.recipe.optimizer.lr), t.done, t.total, len(t.loader))
+        loss, grad_norm = take_step(t, epoch, number, lr)
+        t.done += 1
+        ends_epoch = number == len(t.loader) - 1
+        found = validate(t, epoch) if ends_epoch else None
+        improved = found is not None and Best(found.accuracy, -found.loss, epoch)[:2] > t.best[:2]
+        if found is not None and improved:
+            t.best = Best(found.accuracy, -found.loss, epoch)
+        yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, found, improved)
+
+
+def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
+    seed, precision = t.recipe.seed, known(t.recipe.precision)
+    # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
+    torch.manual_seed(key_of(seed, "step", t.done))
+    ctx = Context(epoch, t.done, t.done / max(1, t.total - 1), generator(seed, "objective", t.done, device=t.device))
+    t.step.train()
+    for group in t.optimizer.param_groups:
+        group["lr"] = lr
+    batch = t.loader.batch(epoch, number)
+    with torch.autocast(t.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        loss: Loss = t.step(batch, ctx)
+    t.optimizer.zero_grad(set_to_none=True)
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    # With clipping off the norm is still wanted: it shows the first step that is no number.
+    limit = t.recipe.optimizer.clip or float("inf")
+    grad_norm = torch.nn.utils.clip_grad_norm_(t.step.parameters(), limit)
+    t.optimizer.step()
+    t.step.after_step(ctx)
+    if t.ema is not None:
+        t.ema.update(t.step.backbone, step=t.done)
+    return loss, grad_norm
+
+
+def validate(t: Training, epoch: int) -> Score | None:
+    """Judge the model after every `eval_every` epochs and after the last."""
+    last = epoch == known(t.recipe.epochs) - 1
+    if not len(t.val_rows) or not (last or (epoch + 1) % known(t.recipe.eval_every) == 0):
+        return None
+    return score(t.evaluated, t.loader.images.plain(t.val_rows, known(t.recipe.data.img_size)))

@@ -1,0 +1,44 @@
+"""Parameter groups, the optimizer, and the learning rate as a function of the step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from smallvit.recipe import OptimizerSpec, ScheduleSpec, known
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """No decay for 1-D tensors, biases, and what a model itself excludes (class token, positions)."""
+    excluded: set[str] = set()
+    for name, inner in module.named_modules():
+        own = getattr(inner, "no_weight_decay", None)
+        if callable(own):
+            excluded |= {f"{name}.{key}" if name else key for key in own()}
+    decayed, plain = [], []
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            free = parameter.ndim <= 1 or name.endswith(".bias") or name in excluded
+            (plain if free else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(module: nn.Module, spec: OptimizerSpec, device: torch.device) -> torch.optim.Optimizer:
+    groups = parameter_groups(module, spec.weight_decay)
+    lr = known(spec.lr)
+    fused = device.type in {"cpu", "cuda"}
+    if spec.name == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, nesterov=spec.momentum > 0, fused=fused)
+    return torch.optim.AdamW(groups, lr=lr, betas=spec.betas, fused=fused)
+
+
+def learning_rate(spec: ScheduleSpec, base: float, step: int, total: int, steps_per_epoch: int) -> float:
+    """Linear warm-up, then cosine down to `end_at` of the base at the last step."""
+    warmup = min(round(known(spec.warmup_epochs) * steps_per_epoch), total - 1)
+    if step < warmup:
+        return base * (spec.warmup_from + (1 - spec.warmup_from) * (step + 1) / (warmup + 1))
+    progress = (step - warmup) / max(1, total - 1 - warmup)
+    return base * (spec.end_at + (1 - spec.end_at) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))

@@ -1,0 +1,179 @@
+"""One run from where it stands to its last step: iterates over the loop and writes the folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+from smallvit.console import bar, say
+from smallvit.errors import Diverged, Interrupted
+from smallvit.recipe import known
+from smallvit.run import append_line, read_lines, write_text
+from smallvit.training.checkpoint import load_state, save_model, save_state
+from smallvit.training.loop import Tick, Training, train
+
+LOG_STEPS = 10  # steps between two records; reading the loss waits for the device, so not at every step
+
+
+class Log(Protocol):
+    """Where records go besides metrics.jsonl."""
+
+    def add(self, record: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
+    """Train until the last step. A kill at any moment loses at most `checkpoint_seconds` of work."""
+    state = folder / "state" / "latest.safetensors"
+    if state.exists():
+        load_state(state, t)
+        _forget_after(folder / "metrics.jsonl", t.done)
+        say(f"going on after step {t.done:,} of {t.total:,}")
+    else:
+        save_state(state, t)
+    recorder = Recorder(folder, t, logs)
+    saved = time.monotonic()
+    with fixed_threads(known(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
+        for tick in train(t):
+            recorder.add(tick)
+            advance(1, note=recorder.note)
+            if tick.improved:
+                save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
+            if stop.is_set() or tick.step == t.total or (
+                recorder.clean and time.monotonic() - saved >= t.recipe.checkpoint_seconds
+            ):  # fmt: skip
+                recorder.flush(tick)
+                save_state(state, t)
+                saved = time.monotonic()
+            if stop.is_set():
+                raise Interrupted(f"stopped after step {t.done:,} of {t.total:,}; go on with `smallvit resume {folder}`")
+
+
+class Recorder:
+    """Gathers ticks and writes a record every few steps; a loss that is no number stops the run here."""
+
+    def __init__(self, folder: Path, t: Training, logs: list[Log]) -> None:
+        self.path = folder / "metrics.jsonl"
+        self.folder = folder
+        self.t = t
+        self.logs = logs
+        self.window: list[Tick] = []
+        self.checked = t.done  # all steps up to this one were finite
+        self.epoch_losses: list[float] = []
+        self.note = ""
+        self.since = self.started = time.monotonic()
+
+    @property
+    def clean(self) -> bool:
+        return not self.window
+
+    def add(self, tick: Tick) -> None:
+        self.window.append(tick)
+        if tick.step % LOG_STEPS == 0 or tick.ends_epoch:
+            self.flush(tick)
+        if tick.ends_epoch:
+            self._epoch(tick)
+
+    def flush(self, tick: Tick) -> None:
+        if not self.window:
+            return
+        means = _means(self.window)
+        if not (math.isfinite(means["loss"]) and math.isfinite(means["grad_norm"])):
+            raise Diverged(self._divergence(tick))
+        now = time.monotonic()
+        speed = len(self.window) * self.t.loader.batch_size / max(now - self.since, 1e-9)
+        self.since = now
+        self.checked = tick.step
+        self.epoch_losses += [means["loss"]] * len(self.window)
+        parts = {key: value for key, value in means.items() if key not in ("loss", "grad_norm")}
+        self._write({
+            "kind": "train", "epoch": tick.epoch, "step": tick.step, "steps": self.t.total, "loss": means["loss"],
+            "parts": parts, "lr": tick.lr, "grad_norm": means["grad_norm"], "images_per_second": round(speed, 1),
+        })  # fmt: skip
+        self.window.clear()
+        self.note = self.note or f"loss {means['loss']:.3f}"
+
+    def _epoch(self, tick: Tick) -> None:
+        record: dict[str, Any] = {"kind": "epoch", "epoch": tick.epoch, "step": tick.step}
+        if self.epoch_losses:
+            record["train_loss"] = sum(self.epoch_losses) / len(self.epoch_losses)
+            self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {record['train_loss']:.3f}"
+        if tick.validation is not None:
+            record |= {"val_accuracy": tick.validation.accuracy, "val_loss": tick.validation.loss, "best": tick.improved}
+        if self.t.best.epoch >= 0:
+            self.note += f" val {self.t.best.accuracy:.1%}"
+        self._write(record)
+        self.epoch_losses = []
+
+    def _write(self, record: dict[str, Any]) -> None:
+        record["seconds"] = round(time.monotonic() - self.started, 3)
+        append_line(self.path, record)
+        for log in self.logs:
+            log.add(record)
+
+    def _divergence(self, tick: Tick) -> str:
+        lr = known(self.t.recipe.optimizer.lr)
+        return (
+            f"the loss or its gradient became NaN or infinite between steps {self.checked:,} and {tick.step:,}. "
+            f"The last good weights are in {self.folder / 'state' / 'latest.safetensors'}. "
+            f"Try a new run with a smaller learning rate (--lr {lr / 4:.2g}), a longer warm-up or stronger clipping"
+        )
+
+
+def _means(window: list[Tick]) -> dict[str, float]:
+    """Mean of loss, gradient norm and parts over a window, read from the device in one go."""
+    columns = {"loss": [tick.loss for tick in window], "grad_norm": [tick.grad_norm for tick in window]}
+    columns |= {name: [tick.parts[name] for tick in window] for name in window[0].parts}
+    means = torch.stack([torch.stack([value.detach().float() for value in values]).mean() for values in columns.values()])
+    return dict(zip(columns, means.tolist(), strict=True))
+
+
+def _forget_after(path: Path, step: int) -> None:
+    """Drop records of steps that will be taken again."""
+    kept = [record for record in read_lines(path) if record["step"] <= step]
+    write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+
+
+@contextmanager
+def fixed_threads(count: int) -> Iterator[None]:
+    """Another thread count gives other last bits, so it is part of the recipe. The caller's random state stays."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM ask for a stop after the step under way; a second one stops at once."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say("stopping after this step (once more to stop at once)")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,33 @@
+"""Step: the one module that the loop calls, DDP wraps and checkpoints hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from smallvit.models.features import Backbone
+from smallvit.objectives.base import Auxiliary, Objective
+from smallvit.types import Batch, Context, Loss
+
+
+class Step(nn.Module):
+    """Backbone -> objective -> auxiliary losses, as one forward pass and one sum."""
+
+    def __init__(self, backbone: Backbone, objective: Objective, auxiliaries: Mapping[str, Auxiliary]) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.objective = objective
+        self.auxiliaries = nn.ModuleDict(auxiliaries)
+
+    def forward(self, batch: Batch, ctx: Context) -> Loss:
+        loss: Loss = self.objective(self.backbone, batch, ctx)
+        total, parts = loss.total, dict(loss.parts)
+        for auxiliary in self.auxiliaries.values():
+            extra: Loss = auxiliary(loss.features, batch, ctx)
+            total = total + extra.total
+            parts |= extra.parts
+        return Loss(total, parts, loss.features)
+
+    def after_step(self, ctx: Context) -> None:
+        self.objective.after_step(self.backbone, ctx)
