@@ -12,6 +12,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from PIL import Image
@@ -22,7 +23,7 @@ from smallvit.data.augment import Augmenter
 from smallvit.recipe import AugmentSpec
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
-COLOUR = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+COLOUR: dict[str, Any] = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
 
 
 def main() -> None:
@@ -69,9 +70,7 @@ def theirs(transform: tv.Compose, images_BCHW: Tensor) -> Callable[[int], Tensor
     return lambda key: torch.stack([transform(picture) for picture in pictures])
 
 
-def report(
-    name: str, our_call: Callable[[int], Tensor], their_call: Callable[[int], Tensor], rounds: int
-) -> None:
+def report(name: str, our_call: Callable[[int], Tensor], their_call: Callable[[int], Tensor], rounds: int) -> None:
     calls = {"smallvit": our_call, "torchvision": their_call}
     seconds: dict[str, list[float]] = {side: [] for side in calls}
     for key in range(rounds + 2):
@@ -81,9 +80,7 @@ def report(
             seconds[side].append(time.perf_counter() - started)
     ms = {side: 1000 * statistics.median(taken[2:]) for side, taken in seconds.items()}  # two to warm up
     ratio = ms["torchvision"] / ms["smallvit"]
-    print(
-        f"{name:34} smallvit {ms['smallvit']:6.2f} ms  torchvision {ms['torchvision']:7.2f} ms  {ratio:5.1f}x"
-    )
+    print(f"{name:34} smallvit {ms['smallvit']:6.2f} ms  torchvision {ms['torchvision']:7.2f} ms  {ratio:5.1f}x")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,9 @@ def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | No
     overrides: dict[str, Any] = {}
     for name, value in flags.items():
         if name not in FLAGS:
-            raise UsageError(f"unknown argument {name!r}: {nearest(name, FLAGS)}; other keys go through settings={{...}}")
+            raise UsageError(
+                f"unknown argument {name!r}: {nearest(name, FLAGS)}; other keys go through settings={{...}}"
+            )
         if value is not None:
             overrides[FLAGS[name]] = parse_duration(value) if name == "budget" and isinstance(value, str) else value
     return build_recipe(recipe, {**overrides, **(settings or {})})
@@ -92,7 +94,9 @@ def train_seeds(
         folder = out or default_folder(plan.recipe)
         show_plan(plan)
         members = [Member(f"seed-{p.recipe.seed}", p) for p in plans]
-        group = create_group(folder, members, command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds")
+        group = create_group(
+            folder, members, command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds"
+        )
         return run_group(group, jobs)
 
 
@@ -164,7 +168,11 @@ def default_folder(recipe: Recipe) -> Path:
 
 def command_line() -> str:
     """What was typed, where it was the command line."""
-    return shlex.join(["smallvit", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("smallvit", "__main__") else "smallvit.train(...)"
+    return (
+        shlex.join(["smallvit", *sys.argv[1:]])
+        if Path(sys.argv[0]).stem in ("smallvit", "__main__")
+        else "smallvit.train(...)"
+    )
 
 
 # ---- a finished run ----------------------------------------------------------------------------------

@@ -37,7 +37,9 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the demo.")] = Path("runs/demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: only to see that it works.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds instead of minutes: only to see that it works.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a small ViT and a small ResNet on 1,000 embedded digits, and write a report of both."""
@@ -96,7 +98,7 @@ def train(
     if print_recipe:
         typer.echo(api.describe_recipe(api.make_recipe(**chosen)))
         return
-    common = {"out": out, "overwrite": overwrite, "show_progress": not quiet, "started": STARTED}
+    common: dict[str, Any] = {"out": out, "overwrite": overwrite, "show_progress": not quiet, "started": STARTED}
     if seeds is not None:
         if log:
             raise UsageError("--log works with a single run; leave out --seeds")
@@ -155,7 +157,9 @@ def predict(
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more finished runs.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; default report.html in the first run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; default report.html in the first run.")
+    ] = None,
 ) -> None:
     """Write report.html anew, or one report that puts several runs side by side."""
     from smallvit import api

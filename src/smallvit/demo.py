@@ -20,7 +20,7 @@ def demo(
     """Train both models at once, one thread each, and write one report. `quick` is a smoke test of seconds."""
     epochs, per_class = (2, 20) if quick else (60, 100)
     with quiet(not show_progress):
-        members = []
+        members: list[Member] = []
         for model in MODELS:
             asked = make_recipe("demo", data="mnist5k", model=model, epochs=epochs, per_class=per_class, threads=1)
             plan = make_plan(asked, with_floors=not members)

@@ -149,8 +149,8 @@ def read_plan(run: Run) -> Plan:
             f"{images.fingerprint[:8]} instead of {data.fingerprint[:8]}): put them back, or start a new run"
         )
     parts = run.read("split.json")["parts"]
-    rows = [torch.tensor(parts[name]["rows"], dtype=torch.int64) for name in ("train", "val", "test")]
-    split = Split(*rows, how={name: parts[name]["how"] for name in parts})
+    train, val, test = (torch.tensor(parts[name]["rows"], dtype=torch.int64) for name in ("train", "val", "test"))
+    split = Split(train, val, test, how={name: parts[name]["how"] for name in parts})
     choices = [Choice(**choice) for choice in run.choices]
     return Plan(recipe, recipe, choices, images, split, run.read("floors.json"))
 

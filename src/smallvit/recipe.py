@@ -133,7 +133,7 @@ class Recipe(Section):
 def known(value: T | Auto) -> T:
     """The value of a resolved recipe's field; an `auto` left in it is our own mistake."""
     assert not (isinstance(value, str) and value == "auto"), "the recipe was not resolved"
-    return value  # type: ignore[return-value]
+    return value
 
 
 # ---- building a recipe -------------------------------------------------------------------------------

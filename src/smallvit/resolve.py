@@ -69,7 +69,9 @@ def check_device(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"device {name!r} cannot be used here: {reason} (choices: auto, cpu, cuda, cuda:1, mps)") from None
+        raise UsageError(
+            f"device {name!r} cannot be used here: {reason} (choices: auto, cpu, cuda, cuda:1, mps)"
+        ) from None
     return device
 
 
@@ -86,7 +88,9 @@ def resolve_size(r: Resolver, source: Source) -> None:
     if side <= 64 and side % 4 == 0:
         fitting = side
     r.choose("data.img_size", fitting, f"the images are typically {side} px on their shorter side")
-    r.choose("data.in_chans", source.channels, "all files are grey" if source.channels == 1 else "the files have colour")
+    r.choose(
+        "data.in_chans", source.channels, "all files are grey" if source.channels == 1 else "the files have colour"
+    )
     size = r.tree["data"]["img_size"]
     small = side <= size
     r.choose("augment.crop", "pad" if size <= 48 else "resized", f"{size} px images")

@@ -1,15 +1,15 @@
 """A run is a folder, and the folder is the interface: training writes it, everything else reads it.
 
-    recipe.json             what was asked, what it resolved to, and why
-    env.json  split.json    the machine and versions; the rows of each part
-    floors.json             what needs no deep model, on the same parts
-    metrics.jsonl           one record per line, the truth about the course of training
-    model.safetensors       the weights that were evaluated, with all that prediction needs in its header
-    results.json            accuracy beside the floors, confusion, worst mistakes
-    predictions.safetensors probabilities on the evaluated part
-    images.safetensors      the small pictures that the report shows
-    state/                  where training stands; enough to go on bit-identically
-    report.html
+recipe.json             what was asked, what it resolved to, and why
+env.json  split.json    the machine and versions; the rows of each part
+floors.json             what needs no deep model, on the same parts
+metrics.jsonl           one record per line, the truth about the course of training
+model.safetensors       the weights that were evaluated, with all that prediction needs in its header
+results.json            accuracy beside the floors, confusion, worst mistakes
+predictions.safetensors probabilities on the evaluated part
+images.safetensors      the small pictures that the report shows
+state/                  where training stands; enough to go on bit-identically
+report.html
 """
 
 from __future__ import annotations
@@ -121,10 +121,23 @@ def create(path: str | Path, overwrite: bool = False) -> Path:
     return path
 
 
-_OURS = (
-    "recipe.json env.json split.json metrics.jsonl model.safetensors results.json predictions.safetensors "
-    "images.safetensors floors.json report.html log.txt group.json state tensorboard findings"
-).split()
+_OURS = [
+    "recipe.json",
+    "env.json",
+    "split.json",
+    "metrics.jsonl",
+    "model.safetensors",
+    "results.json",
+    "predictions.safetensors",
+    "images.safetensors",
+    "floors.json",
+    "report.html",
+    "log.txt",
+    "group.json",
+    "state",
+    "tensorboard",
+    "findings",
+]
 
 
 def _remove_run(path: Path) -> None:

@@ -18,13 +18,13 @@ class Features(NamedTuple):
 class View(NamedTuple):
     """A kind of crop that an objective asks for. Views of equal size share one forward pass."""
 
-    count: int
+    copies: int
     size: int
     scale: tuple[float, float] | None = None  # None: the scale of the augmentation recipe
 
 
 class Batch(NamedTuple):
-    """One training batch: a tensor of `count * B` images per view kind, view-major."""
+    """One training batch: a tensor of `copies * B` images per view kind, view-major."""
 
     views: tuple[Tensor, ...]
     labels_B: Tensor

@@ -32,9 +32,7 @@ class Augmenter:
 
     def __init__(self, spec: AugmentSpec, mean: Sequence[float], std: Sequence[float]) -> None:
         if len(mean) != len(std) or not len(mean):
-            raise ValueError(
-                f"mean has {len(mean)} channels and std {len(std)}: give one of each per channel"
-            )
+            raise ValueError(f"mean has {len(mean)} channels and std {len(std)}: give one of each per channel")
         if min(std) <= 0:
             raise ValueError(f"std must be positive in every channel, got {tuple(std)}")
         self.spec = spec
@@ -127,9 +125,7 @@ class Augmenter:
 
     def _check(self, images_BCHW: Tensor) -> None:
         if images_BCHW.dtype != torch.uint8 or images_BCHW.ndim != 4:
-            raise ValueError(
-                f"expected uint8 images (B, C, H, W), got {images_BCHW.dtype} {tuple(images_BCHW.shape)}"
-            )
+            raise ValueError(f"expected uint8 images (B, C, H, W), got {images_BCHW.dtype} {tuple(images_BCHW.shape)}")
         if images_BCHW.shape[1] != self.channels:
             raise ValueError(
                 f"images have {images_BCHW.shape[1]} channels, mean and std {self.channels}: they must agree"
@@ -139,9 +135,7 @@ class Augmenter:
 # ---- geometry: crop, resize and flip -----------------------------------------------------------------
 
 
-def cut(
-    images_BCHW: Tensor, top_B: Tensor, left_B: Tensor, size: int, flip_B: Tensor | None = None
-) -> Tensor:
+def cut(images_BCHW: Tensor, top_B: Tensor, left_B: Tensor, size: int, flip_B: Tensor | None = None) -> Tensor:
     """A square of `size` pixels from each image, copied; beyond the image lies black."""
     B, C, H, W = images_BCHW.shape
     places_h = torch.arange(size, device=images_BCHW.device)
@@ -200,9 +194,7 @@ def resample(images_BCHW: Tensor, window: Window, size: int, flip_B: Tensor | No
     return pixels_BhCw.transpose(1, 2)
 
 
-def _weights(
-    start_B: Tensor, length_B: Tensor, count: int, side: int, mirror_B: Tensor | None = None
-) -> Tensor:
+def _weights(start_B: Tensor, length_B: Tensor, count: int, side: int, mirror_B: Tensor | None = None) -> Tensor:
     """(B, count, side): how much of each of `side` pixels goes into each of `count` new ones.
 
     A triangle filter around each new pixel's centre, as wide as the step between centres but at least one
@@ -271,7 +263,7 @@ def jitter(
 
 def _chroma(saturation_B: Tensor | None, hue_B: Tensor | None, like: Tensor) -> Tensor:
     """(B, 3, 3) or (1, 3, 3): keeps the grey part of a colour, scales and turns the rest."""
-    grey_33, colour_33, turn_33 = like.new_tensor(_chroma_parts())
+    grey_33, colour_33, turn_33 = like.new_tensor(_chroma_parts()).unbind()
     none_B = like.new_zeros(1)
     factor_B = (none_B if saturation_B is None else saturation_B) + 1
     angle_B = (none_B if hue_B is None else hue_B) * (2 * math.pi)
@@ -288,7 +280,8 @@ def _chroma_parts() -> list[list[list[float]]]:
     quarter_33 = torch.tensor([(0, 0, 0), (0, 0, -1), (0, 1, 0)], dtype=torch.float64)
     grey_33 = yiq_33[0].expand(3, 3)
     turn_33 = torch.linalg.solve(yiq_33, quarter_33 @ yiq_33)
-    return torch.stack([grey_33, torch.eye(3, dtype=torch.float64) - grey_33, turn_33]).tolist()
+    rest_33 = torch.eye(3, dtype=torch.float64) - grey_33
+    return [part_33.tolist() for part_33 in (grey_33, rest_33, turn_33)]
 
 
 # ---- noise -------------------------------------------------------------------------------------------

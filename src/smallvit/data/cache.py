@@ -7,6 +7,7 @@ build it at once, or one that is killed, leave a whole entry or none.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -61,10 +62,8 @@ def cached(key: str, build: Build, still_current: Callable[[], bool]) -> tuple[n
         meta = build(work)
         (work / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         if work.parent == place.parent and still_current():
-            try:
+            with contextlib.suppress(OSError):  # another run was first: its entry is as good
                 work.rename(place)
-            except OSError:  # another run was first: its entry is as good
-                pass
             if entry := _read(place):
                 return entry
         images = np.load(work / "images.npy", allow_pickle=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 Fit = Literal["crop", "squash", "pad"]
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-SUFFIXES = frozenset(".jpg .jpeg .png .bmp .gif .webp .tif .tiff .ppm .pgm .pbm".split())
+SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"])
 GREY_MODES = frozenset({"1", "L", "I", "F", "I;16", "I;16B", "I;16L"})
 
 

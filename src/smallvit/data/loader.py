@@ -68,9 +68,9 @@ class Loader:
         for kind, view in enumerate(self.views):
             key = key_of(self.seed, "augment", epoch, kind)
             # The copies of a view are further positions of the same key: each draws its own parameters.
-            positions_VB = torch.cat([positions_B + copy * len(self.rows) for copy in range(view.count)])
-            copies = pixels.repeat(view.count, 1, 1, 1) if view.count > 1 else pixels
-            views.append(self.images.augmenter(copies, view.size, key, positions_VB, view.scale))
+            positions_VB = torch.cat([positions_B + copy * len(self.rows) for copy in range(view.copies)])
+            repeated = pixels.repeat(view.copies, 1, 1, 1) if view.copies > 1 else pixels
+            views.append(self.images.augmenter(repeated, view.size, key, positions_VB, view.scale))
         index_B = index_B.to(device)
         return Batch(tuple(views), self.images.labels_N[index_B], index_B)
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from smallvit.console import bar, say
 from smallvit.data.cache import cached, listing_key
-from smallvit.data.imageset import ImageSet, Skipped, fingerprint, pixel_digest
 from smallvit.data.images import SUFFIXES, Fit, Unreadable, fit_square, read_header, read_image
+from smallvit.data.imageset import ImageSet, Skipped, fingerprint, pixel_digest
 from smallvit.errors import DataError, nearest
 
 PART_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -142,7 +142,9 @@ def npz_source(path: Path) -> ArraySource:
     else:
         names = tuple(str(number) for number in range(int(label_N.max()) + 1))
     if label_N.min() < 0 or label_N.max() >= len(names):
-        raise DataError(f"{path}: labels run from {label_N.min()} to {label_N.max()}, but {len(names)} classes are named")
+        raise DataError(
+            f"{path}: labels run from {label_N.min()} to {label_N.max()}, but {len(names)} classes are named"
+        )
     return ArraySource(str(path), np.concatenate(images), label_N, names, parts if len(parts) > 1 else {}, tuple(files))
 
 
@@ -244,7 +246,9 @@ class FolderSource:
             (folder / "images.part.npy").unlink()
         skipped = [(str(item.path.relative_to(self.root)), why) for item, why in broken.items()]
         if skipped:
-            say(f"skipped {len(skipped)} unreadable files, the first: {skipped[0][0]} ({skipped[0][1]})", style="yellow")
+            say(
+                f"skipped {len(skipped)} unreadable files, the first: {skipped[0][0]} ({skipped[0][1]})", style="yellow"
+            )
         return {"kept": kept, "skipped": skipped, "pixels": digest, "source": self.name, "size": size}
 
 
@@ -257,7 +261,9 @@ def _list_folder(root: Path) -> list[Listed]:
     loose = [entry for entry in root.iterdir() if entry.is_file() and entry.suffix.lower() in SUFFIXES]
     if not folders:
         what = f"{len(loose)} images, but no class folders" if loose else "no folders and no images"
-        raise DataError(f"{root} holds {what}: put the images of each class into a folder of its own, as in {root}/cat/1.jpg")
+        raise DataError(
+            f"{root} holds {what}: put the images of each class into a folder of its own, as in {root}/cat/1.jpg"
+        )
     parts = {folder: PART_NAMES.get(folder.name.lower()) for folder in folders}
     if all(parts.values()):
         if "train" not in parts.values():
@@ -314,4 +320,3 @@ def _check_broken(root: Path, total: int, broken: dict[Listed, str]) -> None:
 
 def describe_named() -> dict[str, str]:
     return {name: (build.__doc__ or "").strip() for name, build in NAMED.items()}
-

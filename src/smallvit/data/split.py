@@ -104,7 +104,11 @@ def _take(
         count = min(max(1, round(share * len(own))), len(own) - 1)
         taken.append(own[:count])
         left.append(own[count:])
-    return torch.cat(left).sort().values, torch.cat(taken).sort().values, f"{share:.0%} of each class, seed {spec.split_seed}"
+    return (
+        torch.cat(left).sort().values,
+        torch.cat(taken).sort().values,
+        f"{share:.0%} of each class, seed {spec.split_seed}",
+    )
 
 
 def _subset(labels: Tensor, rows: Tensor, spec: DataSpec, images: ImageSet) -> Tensor:

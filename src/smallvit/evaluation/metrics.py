@@ -41,7 +41,7 @@ def summary(logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...]) -
     """Accuracy with its interval, per class and overall, and the confusion matrix (rows are true classes)."""
     K = len(class_names)
     confusion_KK = torch.bincount(labels_N * K + logits_NK.argmax(1), minlength=K * K).reshape(K, K)
-    per_class = []
+    per_class: list[dict[str, Any]] = []
     for klass, name in enumerate(class_names):
         n, correct = int(confusion_KK[klass].sum()), int(confusion_KK[klass, klass])
         per_class.append({"name": name, "n": n, "accuracy": correct / n if n else None, "interval": wilson(correct, n)})

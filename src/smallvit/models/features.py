@@ -104,9 +104,5 @@ def check_model_name(name: str) -> None:
         raise UsageError(f"unknown model {name!r}: {nearest(name, choices)} (see `smallvit list models`)")
 
 
-def final_grid(features: Features) -> tuple[int, int] | None:
-    return tuple(features.grids[-1].shape[-2:]) if features.grids else None
-
-
 def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())

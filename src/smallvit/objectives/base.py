@@ -77,7 +77,9 @@ def _found(kind: type[Kind]) -> dict[str, type[Kind]]:
     return {cls.name: cls for cls in kind.__subclasses__()}
 
 
-def options_of(kind: Mapping[str, type[Objective] | type[Auxiliary]], name: str, given: Mapping[str, Any], key: str) -> Section:
+def options_of(
+    kind: Mapping[str, type[Objective] | type[Auxiliary]], name: str, given: Mapping[str, Any], key: str
+) -> Section:
     """The named part's options with defaults filled in; unknown names and keys are usage errors."""
     if name not in kind:
         raise UsageError(f"unknown {key} {name!r}: {nearest(name, kind) if kind else 'there is none'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,12 +34,13 @@ class Content(NamedTuple):
     images: dict[str, NDArray[np.uint8]]
 
     @property
-    def part(self) -> str:
-        return str(self.results["evaluated_part"])
+    def part(self) -> str | None:
+        """The part that was judged; None where there was neither a test nor a validation part."""
+        return self.results.get("evaluated_part")
 
     @property
     def result(self) -> dict[str, Any]:
-        return dict(self.results["parts"][self.part])
+        return dict(self.results["parts"][self.part]) if self.part else {}
 
     @property
     def class_names(self) -> list[str]:
@@ -149,9 +151,7 @@ def decision_rows(content: Content) -> list[tuple[str, str, str]]:
     """Key, value and reason: first what was asked for, then what `auto` became."""
     chosen = {choice["key"] for choice in content.choices}
     asked = [
-        (key, show(value), "asked for")
-        for key, value in content.asked.items()
-        if key not in chosen and value != "auto"
+        (key, show(value), "asked for") for key, value in content.asked.items() if key not in chosen and value != "auto"
     ]
     return asked + [(choice["key"], show(choice["value"]), choice["why"]) for choice in content.choices]
 
@@ -169,12 +169,7 @@ def course(content: Content) -> tuple[dict[str, Curve], str]:
         "val_accuracy": _curve(epochs, "val_accuracy", per_epoch, content.series),
         "lr": _curve(steps, "lr", per_epoch, content.series),
     }
-    kept = content.results.get("weights", {}).get("epoch")
-    for record in epochs:
-        if record.get("epoch") == kept:
-            curves["val_accuracy"] = _marked(
-                curves["val_accuracy"], record.get("val_accuracy"), record["step"] / per_epoch
-            )
+    curves["val_accuracy"] = _marked(curves["val_accuracy"], content.results.get("weights", {}).get("epoch"))
     return {name: curve for name, curve in curves.items() if curve.x}, "epoch" if epochs else "step"
 
 
@@ -184,18 +179,16 @@ def _records(metrics: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[st
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _curve(
-    records: Sequence[Mapping[str, Any]], key: str, per_epoch: float, series: int, faint: bool = False
-) -> Curve:
+def _curve(records: Sequence[Mapping[str, Any]], key: str, per_epoch: float, series: int, faint: bool = False) -> Curve:
     """Values over epochs, averaged in bins where there are more records than a panel can show."""
-    known = [record for record in records if record.get(key) is not None]
+    known = [record for record in records if math.isfinite(record.get(key, math.nan))]
     bins = np.array_split(np.arange(len(known)), min(len(known), CURVE_POINTS)) if known else []
     x = np.array([record["step"] / per_epoch for record in known])
     y = np.array([record[key] for record in known], dtype=float)
-    return Curve(
-        [float(x[rows].mean()) for rows in bins], [float(y[rows].mean()) for rows in bins], series, faint
-    )
+    return Curve([float(x[rows].mean()) for rows in bins], [float(y[rows].mean()) for rows in bins], series, faint)
 
 
-def _marked(curve: Curve, height: float | None, place: float) -> Curve:
-    return curve if height is None else curve._replace(mark=(place, height))
+def _marked(curve: Curve, epoch: int | None) -> Curve:
+    """The curve with the point stressed whose weights became the model, where it was validated."""
+    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if round(x) == epoch]
+    return curve._replace(mark=points[0]) if len(points) == 1 else curve

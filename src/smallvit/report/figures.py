@@ -93,7 +93,7 @@ def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, pe
     """One small panel; the page places panels side by side and draws the legend that they share."""
     width, height = 340, 230
     with _style(name):
-        figure, axes = _axes(width, height, left=56, right=12, top=10, bottom=42)
+        figure, axes = _axes(width, height, left=56, right=12, top=10, bottom=46)
         axes.grid(axis="y", color=_LINE, linewidth=1)
         for curve in curves:
             axes.plot(
@@ -109,6 +109,7 @@ def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, pe
             if curve.mark:
                 axes.plot(*curve.mark, marker="o", markersize=7, color=_color(curve.series))
         axes.margins(x=0.02)
+        axes.tick_params(axis="x", pad=8)
         axes.set(xlim=(0, None), ylim=(0, None))
         if percent:
             top = min(1.0, axes.get_ylim()[1])
@@ -134,9 +135,9 @@ def confusion_map(counts: Sequence[Sequence[int]], names: Sequence[str], name: s
     ticks = _class_ticks(names)
     size = 11 if 20 < K <= 40 else 12
     longest = max(len(text) for _, text in ticks)
-    margin = 34 + 0.62 * size * longest
+    margin = 34 + 0.59 * size * longest
     upright = longest <= (3 if K <= 20 else 1) or K > 40
-    width, height = margin + K * cell + 12, 8 + K * cell + (52 if upright else margin + 4)
+    width, height = margin + K * cell + 12, 8 + K * cell + (46 if upright else margin)
     share_KK = counts_KK / np.maximum(counts_KK.sum(axis=1, keepdims=True), 1)
     shade_KK = share_KK**0.4  # single mistakes stay visible
     with _style(name):
@@ -165,11 +166,7 @@ def fit(text: str, most: int) -> str:
     kept: list[str] = []
     room = most
     for letter in " ".join(text.split()):
-        letter = (
-            "\N{REPLACEMENT CHARACTER}"
-            if unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn")
-            else letter
-        )
+        letter = "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn") else letter
         room -= 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         if room < 0:
             return "".join(kept[:-1]) + "…"
@@ -188,9 +185,7 @@ def _cells(shade_KK: NDArray[np.float64]) -> NDArray[np.uint8]:
     return pixels_KK4
 
 
-def _write_counts(
-    axes: Axes, counts_KK: NDArray[np.int64], shade_KK: NDArray[np.float64], cell: float
-) -> None:
+def _write_counts(axes: Axes, counts_KK: NDArray[np.int64], shade_KK: NDArray[np.float64], cell: float) -> None:
     size = min(13.0, 1.5 * cell / max(2, len(str(counts_KK.max()))))
     for row, column in zip(*np.nonzero(counts_KK), strict=True):
         color = _STRONG if shade_KK[row, column] > _STRONG_FROM else _INK
@@ -253,9 +248,7 @@ def _style(name: str) -> Iterator[None]:
         yield
 
 
-def _axes(
-    width: float, height: float, left: float, right: float, top: float, bottom: float
-) -> tuple[Figure, Axes]:
+def _axes(width: float, height: float, left: float, right: float, top: float, bottom: float) -> tuple[Figure, Axes]:
     """A figure in pixels (72 to the inch, as SVG counts) with one frameless plot inside the margins."""
     from matplotlib.figure import Figure
 

@@ -58,10 +58,7 @@ def results_table(runs: Sequence[Run]) -> None:
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
         _row(table, label, result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold")
-    if (
-        len(runs) > 1
-        and len({run.recipe.model_copy(update={"seed": 0}).model_dump_json() for run in runs}) == 1
-    ):
+    if len(runs) > 1 and len({run.recipe.model_copy(update={"seed": 0}).model_dump_json() for run in runs}) == 1:
         mean, low, high = mean_interval([result["parts"][part]["accuracy"] for result in results])
         _row(table, f"mean of {len(runs)} seeds", {"accuracy": mean, "interval": (low, high)}, style="bold")
     for floor in results[0]["floors"].values():

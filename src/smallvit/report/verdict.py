@@ -49,13 +49,11 @@ def floor_scores(floors: Mapping[str, Mapping[str, Any]]) -> list[Score]:
 
 def mean_over_seeds(label: str, scores: Sequence[Score]) -> Score:
     """The mean with a t-interval: how far another set of seeds would move it, on the same images."""
-    from scipy.special import stdtrit
+    from smallvit.evaluation.statistics import mean_interval
 
     n = len(scores)
-    mean = sum(score.accuracy for score in scores) / n
-    variance = sum((score.accuracy - mean) ** 2 for score in scores) / (n - 1)
-    reach = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance / n)
-    low, high = max(0.0, mean - reach), min(1.0, mean + reach)
+    mean, low, high = mean_interval([score.accuracy for score in scores])
+    low, high = max(0.0, low), min(1.0, high)
     cautious_low = min(low, sum(score.low for score in scores) / n)
     return Score(label, mean, low, high, series=-1, seeds=n, cautious_low=cautious_low)
 
@@ -106,21 +104,20 @@ def between(scores: Sequence[Score]) -> Verdict:
     lead = f"{first.label} is {100 * (first.accuracy - second.accuracy):.1f} points above {second.label}"
     if first.accuracy == second.accuracy:
         return Verdict("note", "Level", f"{first.label} and {second.label} are equally good here.")
-    once = (
-        ""
-        if min(first.seeds, second.seeds) > 1
-        else " Each was trained once: another seed moves both numbers."
-    )
+    once = "" if min(first.seeds, second.seeds) > 1 else " Each was trained once: another seed moves both numbers."
     if first.low <= second.high:
         text = f"{lead}, but the intervals overlap: it may be chance.{once}"
         return Verdict("note", "No clear winner", text)
     return Verdict("note", f"{first.label} is ahead", f"{lead}, and the intervals do not overlap.{once}")
 
 
-def about_part(part: str) -> Verdict | None:
+def about_part(part: str | None) -> Verdict | None:
     """A number that training could see is not the number a reader expects."""
     if part == "test":
         return None
+    if part is None:
+        text = "There was neither a test nor a validation part: how good the model is, is not known."
+        return Verdict("bad", "Not measured", text)
     if part == "val":
         text = "There was no test part. Validation images may have chosen the weights: the number flatters."
         return Verdict("caution", "Measured on validation images", text)

@@ -22,13 +22,17 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     device = torch.device(recipe.device)
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
-    step = build_step(recipe, images).to(device, memory_format=torch.channels_last)
+    step = build_step(recipe, images).to(device).to(memory_format=torch.channels_last)
     ema = ModelEmaV3(step.backbone, decay=recipe.ema, use_warmup=True) if recipe.ema else None
     if recipe.compile:
         step.backbone.compile()
     augmenter = Augmenter(recipe.augment, known(data.mean), known(data.std))
     loader = Loader(
-        DeviceImages(images, augmenter, device), split.train, step.objective.views, known(recipe.batch_size), recipe.seed
+        DeviceImages(images, augmenter, device),
+        split.train,
+        step.objective.views,
+        known(recipe.batch_size),
+        recipe.seed,
     )
     return Training(
         recipe=recipe,

@@ -96,7 +96,7 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     with torch.autocast(t.device.type, torch.bfloat16, enabled=precision == "bf16"):
         loss: Loss = t.step(batch, ctx)
     t.optimizer.zero_grad(set_to_none=True)
-    loss.total.backward()  # type: ignore[no-untyped-call]
+    loss.total.backward()
     # With clipping off the norm is still wanted: it shows the first step that is no number.
     limit = t.recipe.optimizer.clip or float("inf")
     grad_norm = torch.nn.utils.clip_grad_norm_(t.step.parameters(), limit)

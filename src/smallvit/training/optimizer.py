@@ -17,7 +17,8 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
         own = getattr(inner, "no_weight_decay", None)
         if callable(own):
             excluded |= {f"{name}.{key}" if name else key for key in own()}
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             free = parameter.ndim <= 1 or name.endswith(".bias") or name in excluded

@@ -57,7 +57,9 @@ def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
                 save_state(state, t)
                 saved = time.monotonic()
             if stop.is_set():
-                raise Interrupted(f"stopped after step {t.done:,} of {t.total:,}; go on with `smallvit resume {folder}`")
+                raise Interrupted(
+                    f"stopped after step {t.done:,} of {t.total:,}; go on with `smallvit resume {folder}`"
+                )
 
 
 class Recorder:
@@ -110,7 +112,11 @@ class Recorder:
             record["train_loss"] = sum(self.epoch_losses) / len(self.epoch_losses)
             self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {record['train_loss']:.3f}"
         if tick.validation is not None:
-            record |= {"val_accuracy": tick.validation.accuracy, "val_loss": tick.validation.loss, "best": tick.improved}
+            record |= {
+                "val_accuracy": tick.validation.accuracy,
+                "val_loss": tick.validation.loss,
+                "best": tick.improved,
+            }
         if self.t.best.epoch >= 0:
             self.note += f" val {self.t.best.accuracy:.1%}"
         self._write(record)
@@ -135,7 +141,9 @@ def _means(window: list[Tick]) -> dict[str, float]:
     """Mean of loss, gradient norm and parts over a window, read from the device in one go."""
     columns = {"loss": [tick.loss for tick in window], "grad_norm": [tick.grad_norm for tick in window]}
     columns |= {name: [tick.parts[name] for tick in window] for name in window[0].parts}
-    means = torch.stack([torch.stack([value.detach().float() for value in values]).mean() for values in columns.values()])
+    means = torch.stack(
+        [torch.stack([value.detach().float() for value in values]).mean() for values in columns.values()]
+    )
     return dict(zip(columns, means.tolist(), strict=True))
 
 

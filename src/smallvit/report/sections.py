@@ -1,0 +1,271 @@
+"""What each section of the page shows, as plain values for the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from smallvit.report import figures
+from smallvit.report.collect import Content, course, decision_rows, seed_groups, shared, show
+from smallvit.report.pictures import Gallery, gallery
+from smallvit.report.verdict import (
+    PART_WORDS,
+    Score,
+    about_part,
+    against_floors,
+    between,
+    floor_scores,
+    mean_over_seeds,
+    percent,
+    run_score,
+    state,
+)
+
+OPEN_CLASSES, MOST_CLASSES, MOST_SKIPPED = 20, 500, 200  # rows of tables: shown, kept, kept
+
+
+def accuracy_section(contents: Sequence[Content]) -> dict[str, Any]:
+    judged = [run for run in contents if run.part]
+    scores = {run.label: run_score(run.label, run.result, run.series) for run in judged}
+    means: list[Score] = []
+    headlines: list[tuple[Score, Content]] = []
+    for group in seed_groups(judged):
+        score = scores[group[0].label]
+        if len(group) > 1:
+            model = str(group[0].resolved["model.name"])
+            score = mean_over_seeds(model, [scores[run.label] for run in group])
+            means.append(score._replace(label=f"{model}, mean of {len(group)} seeds"))
+        headlines.append((score, group[0]))
+    verdicts = [against_floors(score, _floors(run)) for score, run in headlines]
+    if len(headlines) > 1:
+        verdicts.append(between([score for score, _ in headlines]))
+    verdicts += [found for found in dict.fromkeys(about_part(run.part) for run in contents) if found]
+    floors = [
+        floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
+        for label, known in shared((run.label, _floors(run)) for run in judged)
+        for floor in known
+    ]
+    bars = [
+        figures.Bar(score.label, score.accuracy, score.low, score.high, score.series)
+        for score in (*means, *scores.values(), *floors)
+    ]
+    return {
+        "summary": [state(score, str(run.part), run.result["n"]) for score, run in headlines],
+        "verdicts": verdicts,
+        "accuracy_chart": figures.accuracy_chart(bars) if bars else "",
+        "has_mean": bool(means),
+        "floor_notes": _floor_notes(judged),
+        "numbers": _numbers(contents),
+    }
+
+
+def _floors(run: Content) -> list[Score]:
+    return floor_scores(run.results.get("floors", {}))
+
+
+def _floor_notes(contents: Sequence[Content]) -> list[str]:
+    """How each floor was made, or why there is none."""
+    floors = [floor for run in contents for floor in run.results.get("floors", {}).values()]
+    notes = [
+        f"{floor['label']}: {'' if floor.get('accuracy') is not None else 'not computed, '}{floor['why']}"
+        for floor in floors
+        if floor.get("why")
+    ]
+    return list(dict.fromkeys(notes))
+
+
+def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
+    """The table beside the chart: a name, and a value for every run."""
+
+    def column(run: Content) -> dict[str, str]:
+        result, weights = run.result, run.results["weights"]
+        measured = (
+            {
+                "accuracy": percent(result["accuracy"]),
+                "95% interval": f"{percent(result['interval'][0])} to {percent(result['interval'][1])}",
+                "mean over classes": percent(result["balanced_accuracy"]),
+                "loss": f"{result['loss']:.3f}",
+                "measured on": f"{result['n']:,} {PART_WORDS.get(str(run.part), run.part)}",
+            }
+            if result
+            else {}
+        )
+        return measured | {
+            "parameters": count(run.results["model"]["parameters"]),
+            "weights": f"{weights['which']}, epoch {weights['epoch']}" + (", averaged" if weights["ema"] else ""),
+            "training time": duration(run.results["timing"]["train_seconds"]),
+        }
+
+    columns = [column(run) for run in contents]
+    names = dict.fromkeys(name for one in columns for name in one)
+    return [(name, [one.get(name, "–") for one in columns]) for name in names]
+
+
+def training_section(contents: Sequence[Content]) -> dict[str, Any]:
+    courses = [course(run) for run in contents]
+    x_label = courses[0][1]
+    panels = []
+    for name, title, keys, words in (
+        ("loss", "Loss", ("train_loss", "val_loss"), "Training and validation loss"),
+        ("val-accuracy", "Validation accuracy", ("val_accuracy",), "Validation accuracy"),
+        ("lr", "Learning rate", ("lr",), "Learning rate"),
+    ):
+        curves = [curves[key] for curves, _ in courses for key in keys if key in curves]
+        if curves:
+            last = ", ".join(f"{curve.y[-1]:.3g}" for curve in curves)
+            label = f"{words} by {x_label}; last values {last}"
+            percents = name == "val-accuracy"
+            panels.append((title, figures.curve_panel(curves, name, label, x_label, percents)))
+    legend = [(run.label, figures.color_name(run.series), figures.dash_name(run.series)) for run in contents]
+    return {
+        "panels": panels,
+        "legend": legend,
+        "has_val": any("val_loss" in curves for curves, _ in courses),
+        "has_mark": any(curve.mark for curves, _ in courses for curve in curves.values()),
+    }
+
+
+def class_section(contents: Sequence[Content]) -> dict[str, Any]:
+    maps = [
+        {
+            "label": run.label,
+            "svg": figures.confusion_map(run.result["confusion"], run.class_names, f"confusion-{run.series}"),
+            "pairs": confused_pairs(run.result["confusion"], run.class_names),
+        }
+        for run in contents
+        if run.result.get("confusion")
+    ]
+    kinds = [[(entry["name"], entry["n"]) for entry in run.result.get("per_class", [])] for run in contents]
+    groups = [list(contents)] if all(kind == kinds[0] for kind in kinds) else [[run] for run in contents]
+    return {
+        "confusions": maps,
+        "class_tables": [_class_table(group) for group in groups if group[0].result.get("per_class")],
+    }
+
+
+def confused_pairs(confusion: Sequence[Sequence[int]], names: Sequence[str], most: int = 8) -> list[dict[str, Any]]:
+    """The mistakes made most often, with their share of the true class."""
+    counts_KK = np.asarray(confusion)
+    wrong_KK = counts_KK - np.diag(np.diag(counts_KK))
+    order = np.argsort(-wrong_KK, axis=None, kind="stable")[:most]
+    cells = [divmod(int(cell), len(names)) for cell in order]
+    return [
+        {
+            "true": names[row],
+            "predicted": names[column],
+            "n": int(wrong_KK[row, column]),
+            "share": wrong_KK[row, column] / counts_KK[row].sum(),
+        }
+        for row, column in cells
+        if wrong_KK[row, column]
+    ]
+
+
+def _class_table(group: Sequence[Content]) -> dict[str, Any]:
+    """Accuracy per class and run; the worst first, since those are the ones to look at."""
+    columns = [run.result["per_class"] for run in group]
+    rows = [
+        {"number": number, "name": cells[0]["name"], "n": cells[0]["n"], "cells": cells}
+        for number, cells in enumerate(zip(*columns, strict=True), start=1)
+    ]
+
+    def badness(row: dict[str, Any]) -> float:
+        known = [cell["accuracy"] for cell in row["cells"] if cell.get("accuracy") is not None]
+        return sum(known) / len(known) if known else 2.0
+
+    rows.sort(key=badness)
+    return {
+        "runs": [(run.label, figures.color_name(run.series)) for run in group],
+        "numbered": len(rows) > 40,
+        "open": rows[:OPEN_CLASSES],
+        "folded": rows[OPEN_CLASSES:MOST_CLASSES],
+        "left_out": max(0, len(rows) - MOST_CLASSES),
+    }
+
+
+def picture_sections(contents: Sequence[Content], image_bytes: int) -> dict[str, Any]:
+    """Example images once where the runs share them, mistakes per run; each gallery gets an equal share."""
+    budget = image_bytes // (2 * len(contents))
+    examples = _unlike([(run.label, _gallery(run, "examples", budget)) for run in contents])
+    mistakes = [(run.label, _gallery(run, "mistakes", budget)) for run in contents]
+    return {
+        "examples": examples,
+        "mistakes": [pair for pair in mistakes if pair[1].pictures or pair[1].dropped],
+    }
+
+
+def _gallery(run: Content, kind: str, budget: int) -> Gallery:
+    images = run.images.get(kind)
+    return Gallery([], 0) if images is None else gallery(images, run.results.get(kind, []), budget)
+
+
+def _unlike(pairs: Sequence[tuple[str, Gallery]]) -> list[tuple[str, Gallery]]:
+    return [(label, found) for label, found in shared(pairs) if found.pictures or found.dropped]
+
+
+def recipe_section(contents: Sequence[Content]) -> dict[str, Any]:
+    recipes = by_key([run.resolved for run in contents])
+    return {
+        "differences": [(key, values) for key, values in recipes if len(set(values)) > 1],
+        "decisions": _decisions(contents),
+        "recipe": recipes,
+        "commands": list(dict.fromkeys(run.command for run in contents if run.command)),
+        "environment": by_key([run.env for run in contents]),
+        "splits": shared((run.label, _split(run.split)) for run in contents),
+    }
+
+
+def by_key(dicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Each key with its value in every run, or with one value where all agree."""
+    keys = dict.fromkeys(key for one in dicts for key in one)
+    rows = [(key, [show(one[key]) if key in one else "–" for one in dicts]) for key in keys]
+    return [(key, values if len(set(values)) > 1 else values[:1]) for key, values in rows]
+
+
+def _decisions(contents: Sequence[Content]) -> list[tuple[str, str, str, str]]:
+    """Run, key, value, why: a row that all runs share once and without a run's name."""
+    rows = {run.label: decision_rows(run) for run in contents}
+    keys = dict.fromkeys(row[0] for run_rows in rows.values() for row in run_rows)
+    return [
+        (label, *row)
+        for key in keys
+        for label, row in shared((label, row) for label, run_rows in rows.items() for row in run_rows if row[0] == key)
+    ]
+
+
+def _split(split: Mapping[str, Any]) -> dict[str, Any]:
+    """Images per part and class; files that could not be used."""
+    parts = {name: part for name, part in split.get("parts", {}).items() if part.get("n")}
+    counts = [
+        [str(name) for name in split["class_names"]],
+        *(part.get("counts", []) for part in parts.values()),
+    ]
+    skipped = list(split.get("skipped", []))
+    return {
+        "source": str(split.get("source", "")),
+        "parts": {name: part["n"] for name, part in parts.items()},
+        "rows": list(zip_longest(*counts, fillvalue=0))[:MOST_CLASSES],
+        "skipped": skipped[:MOST_SKIPPED],
+        "skipped_total": len(skipped),
+    }
+
+
+# ---- words for numbers -------------------------------------------------------------------------------
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole % 60} s"
+
+
+def count(number: float) -> str:
+    """1,234; 205 thousand; 5.7 million."""
+    if number >= 1e6:
+        return f"{number / 1e6:.1f} million"
+    return f"{number:,.0f}"
