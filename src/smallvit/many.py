@@ -56,7 +56,8 @@ def run_members(folder: Path, jobs: int) -> None:
         try:
             while waiting or active:
                 while waiting and len(active) < jobs and not stop.is_set():
-                    active[waiting[0]] = _start(waiting.pop(0))
+                    path = waiting.pop(0)
+                    active[path] = _start(path)
                 time.sleep(POLL_SECONDS)
                 update()
                 for path, process in list(active.items()):
