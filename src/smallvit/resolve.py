@@ -115,7 +115,7 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
         if key not in r.tree["model"]["kwargs"]:
             r.tree["model"]["kwargs"][key] = value
             r.choices.append(Choice(f"model.kwargs.{key}", value, f"suits {size} px images"))
-    batch = int(2 ** min(7, max(3, math.floor(math.log2(max(n, 16) / 15)))))
+    batch = int(2 ** min(7, max(3, math.floor(math.log2(max(n, 16) / 30)))))
     batch = min(batch, max(2, n // 2))
     r.choose("batch_size", batch, f"{n:,} training images: {n // batch} steps an epoch")
     batch = r.tree["batch_size"]
@@ -141,7 +141,7 @@ def resolve_epochs(r: Resolver) -> None:
 
 
 def _base_lr(r: Resolver) -> float:
-    return 0.05 if r.tree["optimizer"]["name"] == "sgd" else 1e-3
+    return 0.05 if r.tree["optimizer"]["name"] == "sgd" else 2.5e-3
 
 
 def _rounded(value: float) -> float:

@@ -1,6 +1,8 @@
 """Laptop-sized ViTs: timm's VisionTransformer at 0.1 and 0.2 M parameters.
 
-Six blocks, so that there are layers to look into, and an MLP of twice the width, so that they stay small.
+Six blocks, so that there are layers to look into, and an MLP of twice the width, so that they stay small. The
+initial weights suit the width: the usual deviation of 0.02 is far too small for 64 channels, and positions that are
+small beside the patches are found late. On 1,000 digits after 15 epochs that is 28 against 56 % (docs/results.md).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from typing import Any
 from timm.models import build_model_with_cfg, register_model
 from timm.models._registry import generate_default_cfgs
 from timm.models.vision_transformer import VisionTransformer
+from torch import nn
 
 from smallvit.models.registry import config
 
@@ -18,18 +21,27 @@ default_cfgs = generate_default_cfgs(
 )
 
 
-def _vit(name: str, pretrained: bool, **kwargs: Any) -> VisionTransformer:
+class SmallVit(VisionTransformer):
+    """timm's ViT, started for a small width: Xavier in attention and MLP, positions as large as the patches."""
+
+    def __init__(self, *args: Any, weight_init: str = "jax", **kwargs: Any) -> None:
+        super().__init__(*args, weight_init=weight_init, **kwargs)
+        if self.pos_embed is not None:
+            nn.init.normal_(self.pos_embed, std=0.5)
+
+
+def _vit(name: str, pretrained: bool, **kwargs: Any) -> SmallVit:
     shape = {"img_size": 32, "patch_size": 4, "depth": 6, "mlp_ratio": 2.0}
-    return build_model_with_cfg(VisionTransformer, name, pretrained, **{**shape, **kwargs})
+    return build_model_with_cfg(SmallVit, name, pretrained, **{**shape, **kwargs})
 
 
 @register_model
-def vit_nano(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
+def vit_nano(pretrained: bool = False, **kwargs: Any) -> SmallVit:
     """0.2 M parameters: width 64, 6 blocks, 4 heads, patch 4."""
     return _vit("vit_nano", pretrained, **{"embed_dim": 64, "num_heads": 4, **kwargs})
 
 
 @register_model
-def vit_pico(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
+def vit_pico(pretrained: bool = False, **kwargs: Any) -> SmallVit:
     """0.1 M parameters: width 48, 6 blocks, 3 heads, patch 4."""
     return _vit("vit_pico", pretrained, **{"embed_dim": 48, "num_heads": 3, **kwargs})
