@@ -15,7 +15,7 @@ from torch import Tensor
 from smallvit.console import bar, quiet, say
 from smallvit.data.images import SUFFIXES, Unreadable, read_image
 from smallvit.data.sources import open_source
-from smallvit.errors import DataError, UsageError, nearest
+from smallvit.errors import DataError, Interrupted, UsageError, nearest
 from smallvit.evaluation.metrics import predict_logits, summary
 from smallvit.many import Member, create_group, member_paths, run_members
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
@@ -26,6 +26,7 @@ from smallvit.run import Run, create
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import LoadedModel, load_model
 from smallvit.training.finish import finish
+from smallvit.training.owner import sole_owner
 from smallvit.training.session import Log, fixed_threads, run_session
 from smallvit.training.tensorboard import TensorBoardLog
 
@@ -130,16 +131,19 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
 def execute(run: Run, plan: Plan, logs: Sequence[type[TensorBoardLog]] = ()) -> Run:
     """Train, judge, report: from wherever the folder stands."""
     check_device(plan.recipe.device)
-    with fixed_threads(known(plan.recipe.threads)):
-        t = build_training(plan.recipe, plan.images, plan.split)
-        open_logs: list[Log] = [make(run.path) for make in logs]
-        try:
-            run_session(run.path, t, open_logs)
-        finally:
-            for log in open_logs:
-                log.close()
-        finish(run, t, plan.images, plan.split, plan.floors)
-    report([run], run.path / "report.html")
+    try:
+        with sole_owner(run.path), fixed_threads(known(plan.recipe.threads)):
+            t = build_training(plan.recipe, plan.images, plan.split)
+            open_logs: list[Log] = [make(run.path) for make in logs]
+            try:
+                run_session(run.path, t, open_logs)
+            finally:
+                for log in open_logs:
+                    log.close()
+            finish(run, t, plan.images, plan.split, plan.floors)
+            report([run], run.path / "report.html")
+    except KeyboardInterrupt:  # outside the loop, or a second one in it
+        raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
     return run
 
 

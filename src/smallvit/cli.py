@@ -205,14 +205,15 @@ def _show(runs: list[Any], page: Path) -> None:
     typer.echo(f"report: {page}")
 
 
+CTRL_C = 130  # typer's own status for it
+
+
 def main() -> None:
     """Run a command; what goes wrong outside the program is one message, not a traceback."""
     try:
-        app(standalone_mode=False)
+        status = app(standalone_mode=False)  # an Exit, also the one typer makes of Ctrl-C, comes back as its number
     except SmallvitError as error:
         _fail(str(error), error.exit_status)
-    except KeyboardInterrupt:
-        _fail("stopped", 1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
@@ -223,6 +224,9 @@ def main() -> None:
         if callable(show_usage):
             show_usage()
         sys.exit(status)
+    if status == CTRL_C:
+        _fail("stopped", 1)
+    sys.exit(status)
 
 
 def _fail(message: str, status: int) -> None:

@@ -7,9 +7,10 @@ that name the choices.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -25,7 +26,7 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 class DataSpec(Section):
@@ -45,6 +46,21 @@ class DataSpec(Section):
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
     fingerprint: str = ""  # content of the decoded images; filled in when the recipe is resolved
+
+    @field_validator("val", "test", mode="wrap")
+    @classmethod
+    def _share_or_part(cls, value: Any, handler: Callable[[Any], Any]) -> float | str:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise ValueError("should be none, a share between 0 and 1, or the name of a part") from None
+
+    @field_validator("std")
+    @classmethod
+    def _positive(cls, std: tuple[float, ...] | Auto) -> tuple[float, ...] | Auto:
+        if not isinstance(std, str) and min(std, default=0) <= 0:
+            raise ValueError("every number must be positive")
+        return std
 
 
 class ModelSpec(Section):
@@ -123,11 +139,16 @@ class Recipe(Section):
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay; 0 keeps no average
     select: Literal["best", "last"] | Auto = "auto"  # which weights become the model
     seed: Annotated[int, Field(ge=0)] = 0
-    threads: Annotated[int, Field(ge=1)] | Auto = "auto"
+    threads: Annotated[int, Field(ge=1, le=1024)] | Auto = "auto"
     device: str = "auto"
     precision: Literal["fp32", "bf16"] | Auto = "auto"
     compile: bool = False
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _seconds(cls, budget: Any) -> Any:
+        return parse_duration(budget) if isinstance(budget, str) else budget
 
 
 def known(value: T | Auto) -> T:
@@ -151,7 +172,7 @@ def validate(tree: Mapping[str, Any], origin: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        raise UsageError(f"{origin}: {explain(error, Recipe)}") from None
+        raise UsageError(f"{origin}: {explain(error, Recipe, tree)}") from None
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -192,6 +213,8 @@ def preset_text(name: str | Path) -> str:
             return Path(name).read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"cannot read recipe file {name}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"recipe file {name} is not valid TOML: it is not UTF-8 text") from None
     if str(name) not in preset_names():
         raise UsageError(f"unknown recipe {str(name)!r}: {nearest(str(name), preset_names())} (or a .toml file)")
     return (resources.files("smallvit") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
@@ -200,30 +223,72 @@ def preset_text(name: str | Path) -> str:
 def read_preset(name: str | Path) -> dict[str, Any]:
     """The preset's tree, its `about` table (description, source, reproduced) included."""
     try:
-        return tomllib.loads(preset_text(name))
+        tree = tomllib.loads(preset_text(name))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"recipe file {name} is not valid TOML: {error}") from None
+    if not isinstance(tree.get("about", {}), dict):
+        raise UsageError(f"recipe {name}: about = {tree['about']!r}: should be a section, [about]")
+    return tree
 
 
 # ---- errors that name the choices --------------------------------------------------------------------
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One line per mistake: the dotted key, the value, and what would be accepted."""
+def explain(error: ValidationError, model: type[BaseModel], given: Mapping[str, Any] | None = None) -> str:
+    """One line per mistake: the dotted key, the value as it was `given`, and what would be accepted."""
     lines: dict[str, list[str]] = {}
     for item in error.errors():
         names, section = _walk(model, [str(part) for part in item["loc"]])
         key = ".".join(names)
         if item["type"] == "extra_forbidden":
-            text = f"unknown key {key!r}: {nearest(names[-1], section.model_fields)}"
-        else:
-            text = item["msg"].removeprefix("Value error, ").replace("Input should be ", "should be ")
-        entry = lines.setdefault(key, [f"{key} = {item['input']!r}"])
-        if item["type"] == "extra_forbidden":
-            entry[:] = [text]
-        elif text not in entry:
+            lines[key] = [f"unknown key {key!r}: {_nearest_key(names, section, model)}"]
+            continue
+        entry = lines.setdefault(key, [f"{key} = {_value_at(given, names, item['input'])!r}"])
+        if (text := _accepted(item, key, section)) not in entry:
             entry.append(text)
     return "; ".join(f"{entry[0]}: {' or '.join(entry[1:])}" if entry[1:] else entry[0] for entry in lines.values())
+
+
+_PLAINER = {
+    r"^(Value error, )?(Input should be )?(should be )?": "should be ",
+    r"^should be (Field required|Tuple should have .*)$": "should have as many numbers as the default",
+    r"^should be (?=\w+ (number|numbers) must )": "",
+    r", (unable|got) .*": "",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a finite number": "a finite number",
+    "a valid boolean": "true or false",
+    "a valid string": "a word",
+    "a valid tuple": "a list such as [0.5, 1.0]",
+    "a valid list": "a list",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "more than",
+}
+
+
+def _accepted(item: ErrorDetails, key: str, section: type[BaseModel]) -> str:
+    """pydantic's message in everyday words."""
+    if item["type"] in {"model_type", "dict_type"}:
+        example = next(iter(section.model_fields), "name") if item["type"] == "model_type" else "name"
+        return f"it is a section; set its keys, for example {key}.{example}=..."
+    text = item["msg"]
+    for pattern, plain in _PLAINER.items():
+        text = re.sub(pattern, plain, text)
+    return text
+
+
+def _nearest_key(names: list[str], section: type[BaseModel], model: type[BaseModel]) -> str:
+    """Close names in the same section, or the same name in another one: lr is optimizer.lr."""
+    elsewhere = [
+        f"{outer}.{names[-1]}"
+        for outer, field in model.model_fields.items()
+        if (inner := _section_of(field.annotation)) and names[-1] in inner.model_fields
+    ]
+    prefix = "".join(f"{name}." for name in names[:-1])
+    here = difflib.get_close_matches(names[-1], section.model_fields, n=3, cutoff=0.6)
+    close = [*elsewhere, *(prefix + name for name in here)]
+    return f"did you mean {', '.join(close)}?" if close else f"choices: {', '.join(section.model_fields)}"
 
 
 def _walk(model: type[BaseModel], loc: list[str]) -> tuple[list[str], type[BaseModel]]:
@@ -232,12 +297,25 @@ def _walk(model: type[BaseModel], loc: list[str]) -> tuple[list[str], type[BaseM
     for part in loc:
         names.append(part)
         field = model.model_fields.get(part)
-        if field is None:
+        inner = _section_of(field.annotation) if field else None
+        if inner is None:
             break
-        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
-            break
-        model = field.annotation
+        model = inner
     return names, model
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _value_at(given: Mapping[str, Any] | None, names: list[str], otherwise: Any) -> Any:
+    """The whole value that was given for a key, where pydantic names only the element it stumbled over."""
+    found: Any = given
+    for name in names:
+        if not isinstance(found, Mapping) or name not in found:
+            return otherwise
+        found = found[name]
+    return found
 
 
 def _put(tree: dict[str, Any], path: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,11 @@ from smallvit.models.features import Backbone
 class Score(NamedTuple):
     accuracy: float
     loss: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the model still gives numbers; the accuracy of one that does not looks like any other."""
+        return math.isfinite(self.loss)
 
 
 @torch.no_grad()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy import stats
+from scipy.special import ndtri, stdtrit  # scipy.stats takes seconds to import
 
 
 def wilson(correct: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval for a share: sound at small n and near 0 and 1."""
     if n == 0:
         return 0.0, 1.0
-    z = float(stats.norm.ppf(0.5 + confidence / 2))
+    z = float(ndtri(0.5 + confidence / 2))
     share, spread = correct / n, z * z / n
     centre = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
@@ -26,5 +26,5 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     if n < 2:
         return mean, math.nan, math.nan
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    half = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * deviation / math.sqrt(n)
+    half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * deviation / math.sqrt(n)
     return mean, mean - half, mean + half

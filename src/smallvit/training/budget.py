@@ -21,7 +21,9 @@ MOST_VALIDATIONS = 40
 
 def epochs_within(t: Training, seconds: float) -> tuple[int, str]:
     """The number of epochs that end within `seconds` from now, and the measurement in words."""
+    started = time.perf_counter()
     step_seconds = measure_step(t)
+    seconds -= time.perf_counter() - started
     validation_seconds = len(t.val_rows) / t.loader.batch_size * step_seconds / 3  # no backward pass
     per_epoch = step_seconds * len(t.loader)
     # Validations are at most MOST_VALIDATIONS, one an epoch in short runs.

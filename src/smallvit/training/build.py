@@ -23,7 +23,7 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
     step = build_step(recipe, images).to(device).to(memory_format=torch.channels_last)
-    ema = ModelEmaV3(step.backbone, decay=recipe.ema, use_warmup=True) if recipe.ema else None
+    ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None
     if recipe.compile:
         step.backbone.compile()
     augmenter = Augmenter(recipe.augment, known(data.mean), known(data.std))

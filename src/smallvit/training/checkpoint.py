@@ -50,31 +50,36 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 # ---- the state of training ---------------------------------------------------------------------------
 
 
-def save_state(path: Path, t: Training) -> None:
+def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) -> None:
+    """`log` is what the records of the run need to go on; `load_state` gives it back."""
     tensors = _prefixed("step", t.step.state_dict())
     if t.ema is not None:
         tensors |= _prefixed("ema", t.ema.module.state_dict())
     for name, slots in _optimizer_slots(t).items():
         tensors |= _prefixed(f"optimizer/{name}", slots)
-    write_tensors(path, tensors, {"done": t.done, "best": list(t.best), "total": t.total})
+    write_tensors(path, tensors, {"done": t.done, "best": list(t.best), "total": t.total, "log": log or {}})
 
 
-def load_state(path: Path, t: Training) -> None:
+def load_state(path: Path, t: Training) -> dict[str, Any]:
     tensors, header = read_tensors(path)
     if header.get("total") != t.total:
         raise RunError(f"{path} belongs to a run of {header.get('total')} steps, not of {t.total}")
-    t.step.load_state_dict(_under("step", tensors))
-    if t.ema is not None:
-        t.ema.module.load_state_dict(_under("ema", tensors))
+    try:
+        t.step.load_state_dict(_under("step", tensors))
+        if t.ema is not None:
+            t.ema.module.load_state_dict(_under("ema", tensors))
+    except RuntimeError as error:  # names or shapes differ: another version of the model
+        raise RunError(f"{path} does not fit the model of its recipe: {error}") from None
     for name, parameter in _trained(t).items():
         slots = _under(f"optimizer/{name}", tensors)
         t.optimizer.state[parameter] = {
             # The step counters of a fused optimizer live with the parameter, all slots in its memory layout.
-            slot: value.to(parameter.device) if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
+            slot: value.clone().to(parameter.device) if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
             for slot, value in slots.items()
         }
     t.done = int(header["done"])
     t.best = Best(*header["best"])
+    return dict(header["log"])
 
 
 def _trained(t: Training) -> dict[str, torch.nn.Parameter]:

@@ -78,7 +78,7 @@ def train(t: Training) -> Iterator[Tick]:
         t.done += 1
         ends_epoch = number == len(t.loader) - 1
         found = validate(t, epoch) if ends_epoch else None
-        improved = found is not None and Best(found.accuracy, -found.loss, epoch)[:2] > t.best[:2]
+        improved = found is not None and found.is_finite and (found.accuracy, -found.loss) > t.best[:2]
         if found is not None and improved:
             t.best = Best(found.accuracy, -found.loss, epoch)
         yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, found, improved)

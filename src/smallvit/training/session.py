@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from smallvit.console import bar, say
 from smallvit.errors import Diverged, Interrupted
@@ -36,13 +37,13 @@ class Log(Protocol):
 def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
     """Train until the last step. A kill at any moment loses at most `checkpoint_seconds` of work."""
     state = folder / "state" / "latest.safetensors"
+    recorder = Recorder(folder, t, logs)
     if state.exists():
-        load_state(state, t)
-        _forget_after(folder / "metrics.jsonl", t.done)
+        recorder.restore(load_state(state, t))
         say(f"going on after step {t.done:,} of {t.total:,}")
     else:
         save_state(state, t)
-    recorder = Recorder(folder, t, logs)
+    _forget_after(folder / "metrics.jsonl", t.done)
     saved = time.monotonic()
     with fixed_threads(known(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
@@ -50,54 +51,69 @@ def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
             advance(1, note=recorder.note)
             if tick.improved:
                 save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
-            if stop.is_set() or tick.step == t.total or (
-                recorder.clean and time.monotonic() - saved >= t.recipe.checkpoint_seconds
-            ):  # fmt: skip
-                recorder.flush(tick)
-                save_state(state, t)
+            stopping = stop.is_set()
+            if stopping or tick.step == t.total or time.monotonic() - saved >= t.recipe.checkpoint_seconds:
+                recorder.check()  # what is saved can be gone on with
+                save_state(state, t, recorder.state())
                 saved = time.monotonic()
-            if stop.is_set():
+            if stopping:
                 raise Interrupted(
                     f"stopped after step {t.done:,} of {t.total:,}; go on with `smallvit resume {folder}`"
                 )
 
 
 class Recorder:
-    """Gathers ticks and writes a record every few steps; a loss that is no number stops the run here."""
+    """Gathers steps and writes a record every few; a loss that is no number stops the run here."""
 
     def __init__(self, folder: Path, t: Training, logs: list[Log]) -> None:
-        self.path = folder / "metrics.jsonl"
         self.folder = folder
         self.t = t
         self.logs = logs
-        self.window: list[Tick] = []
+        self.window: list[dict[str, Tensor]] = []  # steps that no record tells of yet
         self.checked = t.done  # all steps up to this one were finite
-        self.epoch_losses: list[float] = []
+        self.epoch_loss, self.epoch_steps = 0.0, 0  # sum over the recorded steps of this epoch
         self.note = ""
         self.since = self.started = time.monotonic()
 
-    @property
-    def clean(self) -> bool:
-        return not self.window
+    def state(self) -> dict[str, Any]:
+        """What a later session needs to write the records that this one would have written."""
+        window = [{name: float(value) for name, value in step.items()} for step in self.window]
+        return {"window": window, "epoch_loss": self.epoch_loss, "epoch_steps": self.epoch_steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.checked = self.t.done
+        if state:
+            self.window = [
+                {name: torch.tensor(value, device=self.t.device) for name, value in step.items()}
+                for step in state["window"]
+            ]
+            self.epoch_loss, self.epoch_steps = state["epoch_loss"], state["epoch_steps"]
 
     def add(self, tick: Tick) -> None:
-        self.window.append(tick)
+        self.window.append({"loss": tick.loss, "grad_norm": tick.grad_norm, **tick.parts})
         if tick.step % LOG_STEPS == 0 or tick.ends_epoch:
-            self.flush(tick)
+            self._flush(tick)
+        if tick.validation is not None and not tick.validation.is_finite:
+            raise Diverged(self._divergence())
         if tick.ends_epoch:
             self._epoch(tick)
 
-    def flush(self, tick: Tick) -> None:
-        if not self.window:
-            return
-        means = _means(self.window)
-        if not (math.isfinite(means["loss"]) and math.isfinite(means["grad_norm"])):
-            raise Diverged(self._divergence(tick))
+    def check(self) -> None:
+        """Losses, gradients and weights are finite up to here, or the run has diverged."""
+        if self.window:
+            self._means()
+        if not all_finite(self.t.step):
+            raise Diverged(self._divergence())
+        self.checked = self.t.done
+
+    def _flush(self, tick: Tick) -> None:
+        means = self._means()
         now = time.monotonic()
         speed = len(self.window) * self.t.loader.batch_size / max(now - self.since, 1e-9)
         self.since = now
         self.checked = tick.step
-        self.epoch_losses += [means["loss"]] * len(self.window)
+        self.epoch_loss += means["loss"] * len(self.window)
+        self.epoch_steps += len(self.window)
         parts = {key: value for key, value in means.items() if key not in ("loss", "grad_norm")}
         self._write({
             "kind": "train", "epoch": tick.epoch, "step": tick.step, "steps": self.t.total, "loss": means["loss"],
@@ -106,11 +122,22 @@ class Recorder:
         self.window.clear()
         self.note = self.note or f"loss {means['loss']:.3f}"
 
+    def _means(self) -> dict[str, float]:
+        """Mean of loss, gradient norm and parts over the window, read from the device in one go."""
+        columns = [torch.stack([step[name].detach().float() for step in self.window]) for name in self.window[0]]
+        means = dict(zip(self.window[0], torch.stack(columns).mean(1).tolist(), strict=True))
+        if not (math.isfinite(means["loss"]) and math.isfinite(means["grad_norm"])):
+            raise Diverged(self._divergence())
+        return means
+
     def _epoch(self, tick: Tick) -> None:
-        record: dict[str, Any] = {"kind": "epoch", "epoch": tick.epoch, "step": tick.step}
-        if self.epoch_losses:
-            record["train_loss"] = sum(self.epoch_losses) / len(self.epoch_losses)
-            self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {record['train_loss']:.3f}"
+        record: dict[str, Any] = {
+            "kind": "epoch",
+            "epoch": tick.epoch,
+            "step": tick.step,
+            "train_loss": self.epoch_loss / self.epoch_steps,
+        }
+        self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {record['train_loss']:.3f}"
         if tick.validation is not None:
             record |= {
                 "val_accuracy": tick.validation.accuracy,
@@ -120,31 +147,26 @@ class Recorder:
         if self.t.best.epoch >= 0:
             self.note += f" val {self.t.best.accuracy:.1%}"
         self._write(record)
-        self.epoch_losses = []
+        self.epoch_loss, self.epoch_steps = 0.0, 0
 
     def _write(self, record: dict[str, Any]) -> None:
         record["seconds"] = round(time.monotonic() - self.started, 3)
-        append_line(self.path, record)
+        append_line(self.folder / "metrics.jsonl", record)
         for log in self.logs:
             log.add(record)
 
-    def _divergence(self, tick: Tick) -> str:
+    def _divergence(self) -> str:
         lr = known(self.t.recipe.optimizer.lr)
         return (
-            f"the loss or its gradient became NaN or infinite between steps {self.checked:,} and {tick.step:,}. "
+            f"the loss or its gradient became NaN or infinite between steps {self.checked:,} and {self.t.done:,}. "
             f"The last good weights are in {self.folder / 'state' / 'latest.safetensors'}. "
             f"Try a new run with a smaller learning rate (--lr {lr / 4:.2g}), a longer warm-up or stronger clipping"
         )
 
 
-def _means(window: list[Tick]) -> dict[str, float]:
-    """Mean of loss, gradient norm and parts over a window, read from the device in one go."""
-    columns = {"loss": [tick.loss for tick in window], "grad_norm": [tick.grad_norm for tick in window]}
-    columns |= {name: [tick.parts[name] for tick in window] for name in window[0].parts}
-    means = torch.stack(
-        [torch.stack([value.detach().float() for value in values]).mean() for values in columns.values()]
-    )
-    return dict(zip(columns, means.tolist(), strict=True))
+def all_finite(module: torch.nn.Module) -> bool:
+    flags = [tensor.isfinite().all() for tensor in module.state_dict().values()]
+    return bool(torch.stack(flags).all())
 
 
 def _forget_after(path: Path, step: int) -> None:
