@@ -9,8 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smallvit.api import Prediction, evaluate, make_recipe, predict, report, resume, train, train_seeds
-    from smallvit.demo import demo
+    from smallvit.api import Prediction, evaluate, make_recipe, predict, resume, train, train_seeds
+    from smallvit.api import report as write_report
+    from smallvit.demo import demo as run_demo
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
     from smallvit.run import Run
@@ -22,23 +23,32 @@ __all__ = [
     "Run",
     "SmallvitError",
     "UsageError",
-    "demo",
     "evaluate",
     "make_recipe",
     "predict",
-    "report",
     "resume",
+    "run_demo",
     "train",
     "train_seeds",
+    "write_report",
 ]
 
-_HOME = {"Recipe": "recipe", "Run": "run", "SmallvitError": "errors", "UsageError": "errors", "demo": "demo"}
+# Where a name is not its own in api.py. `demo` and `report` are modules too, and a module wins over a lazy name.
+_HOME = {
+    "Recipe": ("recipe", "Recipe"),
+    "Run": ("run", "Run"),
+    "SmallvitError": ("errors", "SmallvitError"),
+    "UsageError": ("errors", "UsageError"),
+    "run_demo": ("demo", "demo"),
+    "write_report": ("api", "report"),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'smallvit' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"smallvit.{_HOME.get(name, 'api')}"), name)
+    module, attribute = _HOME.get(name, ("api", name))
+    return getattr(importlib.import_module(f"smallvit.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

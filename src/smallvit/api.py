@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from smallvit.console import bar, quiet, say
-from smallvit.data.images import SUFFIXES, Unreadable, read_image
-from smallvit.data.sources import open_source
-from smallvit.errors import DataError, Interrupted, UsageError, nearest
+from smallvit.data.images import Unreadable, many_reads, read_image
+from smallvit.data.sources import image_files, open_source
+from smallvit.errors import DataError, Interrupted, RunError, UsageError, nearest
 from smallvit.evaluation.metrics import predict_logits, summary
 from smallvit.many import Member, create_group, member_paths, run_members
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
-from smallvit.recipe import Recipe, build_recipe, known, parse_duration
+from smallvit.recipe import Recipe, build_recipe, known
 from smallvit.report.page import write_report
 from smallvit.resolve import check_device
-from smallvit.run import Run, create
+from smallvit.run import Run, check_free, create
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import LoadedModel, load_model
 from smallvit.training.finish import finish
@@ -52,24 +52,26 @@ def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | No
                 f"unknown argument {name!r}: {nearest(name, FLAGS)}; other keys go through settings={{...}}"
             )
         if value is not None:
-            overrides[FLAGS[name]] = parse_duration(value) if name == "budget" and isinstance(value, str) else value
+            overrides[FLAGS[name]] = str(value) if isinstance(value, Path) else value
     return build_recipe(recipe, {**overrides, **(settings or {})})
 
 
 def train(
-    data: str | Path = "mnist5k", *, out: str | Path | None = None, recipe: str | Path = "default",
+    data: str | Path | None = None, *, out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, overwrite: bool = False, log: str | None = None,
     show_progress: bool = True, started: float | None = None, **flags: Any,
 ) -> Run:  # fmt: skip
-    """Train one model and return its finished run.
+    """Train one model and return its finished run. Without `data` it is the recipe's: mnist5k in ours.
 
     `flags` are the everyday names of the command line (model, img_size, epochs, budget="20m", ...); anything else
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`.
     """
-    asked = make_recipe(recipe, settings, data=str(data), **flags)
+    asked = make_recipe(recipe, settings, data=data, **flags)
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
         logs = check_logs(log)
+        if out is not None:
+            check_free(out, overwrite)
         plan = make_plan(asked, started)
         folder = create(out or default_folder(plan.recipe), overwrite)
         show_plan(plan)
@@ -78,17 +80,19 @@ def train(
 
 
 def train_seeds(
-    data: str | Path = "mnist5k", *, seeds: int, jobs: int = 1, out: str | Path | None = None,
+    data: str | Path | None = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
     show_progress: bool = True, started: float | None = None, **flags: Any,
 ) -> list[Run]:  # fmt: skip
     """The same recipe with several seeds, in one folder with one report. The split is the same for all."""
     if seeds < 2:
         raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
-    asked = make_recipe(recipe, settings, data=str(data), **flags)
+    asked = make_recipe(recipe, settings, data=data, **flags)
     if asked.budget:
         asked = asked.model_copy(update={"budget": asked.budget * min(jobs, seeds) / seeds})
     with quiet(not show_progress):
+        if out is not None:
+            check_free(out, overwrite)
         plan = make_plan(asked, started)
         first = plan.recipe.seed
         plans = [_reseeded(plan, first + number) for number in range(seeds)]
@@ -140,14 +144,22 @@ def execute(run: Run, plan: Plan, logs: Sequence[type[TensorBoardLog]] = ()) -> 
             finally:
                 for log in open_logs:
                     log.close()
-            finish(run, t, plan.images, plan.split, plan.floors)
+            say("judging the model and writing the report")
+        finish(run, t, plan.images, plan.split, plan.floors)
             report([run], run.path / "report.html")
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
     return run
 
 
+def open_runs(folder: str | Path) -> list[Run]:
+    """The run of a folder, or the runs of a group."""
+    folder = Path(folder)
+    return [Run(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [Run(folder)]
+
+
 def report(runs: Sequence[Run], out: Path) -> Path:
+    """One page for one run, or for several side by side."""
     names = dict.fromkeys(run.recipe.model.name for run in runs)
     source = Path(runs[0].recipe.data.source).name
     return write_report(runs, out, f"{' and '.join(names)} on {source}")
@@ -185,7 +197,7 @@ def command_line() -> str:
 def evaluate(folder: str | Path, part: str = "test", data: str | Path | None = None) -> dict[str, Any]:
     """Accuracy with interval, per class, on a part of the run's own split or on other images of the same classes."""
     run = Run(folder)
-    loaded = load_model(run.path / "model.safetensors")
+    loaded = _trained_model(run)
     names = tuple(loaded.header["class_names"])
     if data is not None:
         pixels, labels = _other_images(str(data), loaded)
@@ -199,6 +211,12 @@ def evaluate(folder: str | Path, part: str = "test", data: str | Path | None = N
     with fixed_threads(known(run.recipe.threads)):
         found = predict_logits(loaded.backbone, _batches(loaded, pixels, labels))
     return summary(*found, names)
+
+
+def _trained_model(run: Run) -> LoadedModel:
+    if not run.finished:
+        raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
+    return load_model(run.path / "model.safetensors")
 
 
 def _other_images(source: str, loaded: LoadedModel) -> tuple[Tensor, Tensor]:
@@ -225,13 +243,13 @@ class Prediction(NamedTuple):
     problem: str = ""
 
 
-def predict(folder: str | Path, files: Sequence[str | Path]) -> list[Prediction]:
+def predict(folder: str | Path, files: str | Path | Sequence[str | Path]) -> list[Prediction]:
     """Label and probability of every image file, those below folders included. `folder` is a run or its model file."""
     path = Path(folder)
-    loaded = load_model(path if path.suffix == ".safetensors" else Run(path).path / "model.safetensors")
-    found = list(_expand(files))
+    loaded = load_model(path) if path.suffix == ".safetensors" else _trained_model(Run(path))
+    found = list(_expand([files] if isinstance(files, str | Path) else files))
     answers: list[Prediction] = []
-    with bar("predicting", len(found)) as advance:
+    with many_reads(), bar("predicting", len(found)) as advance:
         for start in range(0, len(found), 64):
             some = found[start : start + 64]
             answers += _predict_some(loaded, some)
@@ -258,7 +276,7 @@ def _expand(files: Sequence[str | Path]) -> Any:
     for name in files:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+            inside = image_files(path)
             if not inside:
                 raise DataError(f"no images below {path}")
             yield from inside
@@ -273,12 +291,8 @@ def floors_for(folder: str | Path, part: str) -> dict[str, Any]:
 
 
 def describe_recipe(asked: Recipe) -> str:
-    """The resolved recipe, every key with its value and, where it was chosen, the reason."""
-    from smallvit.catalog import flat, toml_value
+    """The resolved recipe as TOML, every key with its value and, where it was chosen, the reason."""
+    from smallvit.catalog import toml_page
 
     plan = make_plan(asked, with_floors=False)
-    why = {choice.key: choice.why for choice in plan.choices}
-    rows = flat(plan.recipe.model_dump())
-    return "\n".join(
-        f"{key} = {toml_value(value)}" + (f"  # auto: {why[key]}" if key in why else "") for key, value in rows.items()
-    )
+    return toml_page(plan.recipe, {choice.key: f"auto: {choice.why}" for choice in plan.choices})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from smallvit.recipe import build_recipe, preset_names, read_preset
+from smallvit.errors import UsageError, nearest
+from smallvit.recipe import Recipe, build_recipe, preset_names, read_preset
 
 Rows = Iterator[tuple[str, str]]
 
@@ -18,7 +19,10 @@ def models(pattern: str = "") -> Rows:
     from smallvit.models.aliases import ALIASES, architecture
 
     if pattern:
-        yield from ((name, "") for name in timm.list_models(pattern))
+        found = timm.list_models(pattern)
+        if not found:
+            raise UsageError(f"no timm model matches {pattern!r}: {nearest(pattern, timm.list_models())}")
+        yield from ((name, "") for name in found)
         return
     for name in sorted({*ALIASES, *ours()}):
         if timm.is_model(name):
@@ -69,14 +73,25 @@ CATALOG: dict[str, Callable[[str], Rows]] = {
 
 
 def recipe_page(name: str) -> str:
-    """About the recipe, then every key with its value; what the preset itself sets is marked."""
+    """About the recipe, then every key with its value; what the preset itself sets is marked. It is a recipe file."""
     about = read_preset(name).get("about", {})
     recipe = build_recipe(name)
-    lines = [f"# {key}: {value}" for key, value in about.items()]
     own = flat(recipe.model_dump(exclude_unset=True))
-    lines += [f"{key} = {toml_value(value)}{'  # set by this recipe' if key in own else ''}"
-              for key, value in flat(recipe.model_dump()).items()]  # fmt: skip
-    return "\n".join(lines)
+    notes = dict.fromkeys(own, "set by this recipe")
+    return "\n".join([*(f"# {key}: {value}" for key, value in about.items()), toml_page(recipe, notes)])
+
+
+def toml_page(recipe: Recipe, notes: Mapping[str, str]) -> str:
+    """A recipe as TOML with dotted keys, as `--set` and `--recipe` take them, with a note beside some."""
+    rows = flat(recipe.model_dump()).items()
+    return "\n".join(toml_line(key, value) + (f"  # {notes[key]}" if key in notes else "") for key, value in rows)
+
+
+def toml_line(key: str, value: Any) -> str:
+    if value is None:
+        return f"# {key} is not set"
+    # JSON is TOML here: no null, and no \\u escapes, of which TOML takes other ones.
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}"
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -88,11 +103,3 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
-
-
-def toml_value(value: Any) -> str:
-    if value is None:
-        return '"none"' if value == "none" else "# not set"
-    if isinstance(value, dict):
-        return "{}"
-    return json.dumps(list(value) if isinstance(value, tuple) else value)

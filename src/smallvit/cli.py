@@ -43,6 +43,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train a small ViT and a small ResNet on 1,000 embedded digits, and write a report of both."""
+    _announce(quiet)
     from smallvit.demo import demo as run_demo
 
     runs = run_demo(out, quick=quick, show_progress=not quiet)
@@ -51,7 +52,7 @@ def demo(
 
 @app.command()
 def train(
-    data: Annotated[str, typer.Argument(help="Folder of class folders, .npz file, or mnist5k | digits.")] = "mnist5k",
+    data: Annotated[str | None, typer.Argument(help="Folder of class folders, .npz file, or mnist5k (default) | digits.")] = None,
     model: Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")] = None,
     out: Out = None,
     img_size: Annotated[int | None, typer.Option(help="Side of the training images in pixels.")] = None,
@@ -84,6 +85,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
+    _announce(quiet)
     from smallvit import api
     from smallvit.recipe import parse_assignment
 
@@ -112,6 +114,7 @@ def train(
 @app.command()
 def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = False) -> None:
     """Go on after a crash, a kill or Ctrl-C: the result is the one it would have had anyway."""
+    _announce(quiet)
     from smallvit import api
 
     runs = api.resume(folder, jobs=jobs, log=log, show_progress=not quiet)
@@ -129,6 +132,7 @@ def evaluate(
     """Accuracy with its interval, beside the floors."""
     import json
 
+    _announce(as_json)
     from smallvit import api
     from smallvit.report.terminal import evaluation_table
 
@@ -146,6 +150,7 @@ def predict(
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
 ) -> None:
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
+    _announce()
     from smallvit import api
     from smallvit.report.terminal import write_predictions
 
@@ -163,9 +168,9 @@ def report(
 ) -> None:
     """Write report.html anew, or one report that puts several runs side by side."""
     from smallvit import api
-    from smallvit.run import Run
 
-    typer.echo(api.report([Run(folder) for folder in folders], out or folders[0] / "report.html"))
+    runs = [run for folder in folders for run in api.open_runs(folder)]
+    typer.echo(api.report(runs, out or folders[0] / "report.html"))
 
 
 @app.command(name="list")
@@ -190,6 +195,12 @@ def show(name: Annotated[str, typer.Argument(help="A recipe's name or a .toml fi
     typer.echo(recipe_page(name))
 
 
+def _announce(quiet: bool = False) -> None:
+    """Importing torch and timm takes seconds: say so where someone is watching."""
+    if not quiet and sys.stderr.isatty():
+        print("loading torch ...", file=sys.stderr)
+
+
 def _share(text: str | None) -> float | str | None:
     """0.15 is a share; anything else is a word."""
     try:
@@ -210,10 +221,13 @@ CTRL_C = 130  # typer's own status for it
 
 def main() -> None:
     """Run a command; what goes wrong outside the program is one message, not a traceback."""
+    status: int | None = 0
     try:
-        status = app(standalone_mode=False)  # an Exit, also the one typer makes of Ctrl-C, comes back as its number
+        status = app(standalone_mode=False)  # a typer.Exit comes back as its number
     except SmallvitError as error:
         _fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        status = CTRL_C
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
@@ -223,7 +237,6 @@ def main() -> None:
         show_usage = getattr(error, "show", None)
         if callable(show_usage):
             show_usage()
-        sys.exit(status)
     if status == CTRL_C:
         _fail("stopped", 1)
     sys.exit(status)

@@ -5,6 +5,7 @@ On a terminal the bar moves; elsewhere (a log file, CI) a line is printed every 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,16 +67,19 @@ def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
 def _moving(console: Any, label: str, total: int, done: int) -> Iterator[Advance]:
     progress = make_progress(console)
     task = progress.add_task(label, total=total, completed=done, note="")
-    started = time.monotonic()
 
     def advance(count: int = 1, note: str = "") -> None:
-        if not progress.live.is_started and time.monotonic() - started > PATIENCE_SECONDS:
-            progress.start()
         progress.update(task, advance=count, **({"note": note} if note else {}))
 
+    # A timer, so that the bar also appears while the first piece of work is still under way.
+    timer = threading.Timer(PATIENCE_SECONDS, progress.start)
+    timer.daemon = True
+    timer.start()
     try:
         yield advance
     finally:
+        timer.cancel()
+        timer.join()
         progress.stop()
 
 

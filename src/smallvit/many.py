@@ -34,10 +34,10 @@ def create_group(
     folder: str | Path, members: Sequence[Member], command: str, overwrite: bool = False, title: str = ""
 ) -> Path:
     path = create(folder, overwrite)
+    record = {"title": title, "command": command, "members": [member.name for member in members]}
+    write_text(path / "group.json", json.dumps(record, indent=1) + "\n")  # first: it says which folders are ours
     for member in members:
         write_plan(create(path / member.name), member.plan, command)
-    record = {"title": title, "command": command, "members": [member.name for member in members]}
-    write_text(path / "group.json", json.dumps(record, indent=1) + "\n")
     return path
 
 

@@ -15,7 +15,6 @@ from smallvit.data.split import Split, make_split
 from smallvit.environment import environment
 from smallvit.errors import RunError
 from smallvit.evaluation.floors import pixel_floors
-from smallvit.models.features import create_backbone
 from smallvit.recipe import Recipe, known
 from smallvit.resolve import (
     Choice,
@@ -23,12 +22,14 @@ from smallvit.resolve import (
     has_fast_bf16,
     resolve_epochs,
     resolve_machine,
+    resolve_names,
     resolve_size,
     resolve_training,
 )
 from smallvit.run import Run
 from smallvit.training.budget import epochs_within
 from smallvit.training.build import build_training
+from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
 FINISH_SECONDS = 10.0  # what evaluation and the report take at the end of a budget
@@ -48,6 +49,7 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     started = time.monotonic() if started is None else started
     r = Resolver(asked)
     resolve_machine(r)
+    resolve_names(r)
     source = open_source(asked.data.source)
     if asked.data.source not in NAMED:
         r.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
@@ -56,10 +58,10 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     images = source.load(known(data.cache_size), data.fit, known(data.in_chans))
     split = make_split(images, data)
     resolve_training(r, images, split)
-    _look_at_model(r.recipe, len(images.class_names))
+    trial = _build_trial(r.recipe, images, split)
     floors = compute_floors(images, split) if with_floors else {}
     if r.tree["epochs"] == "auto":
-        _spend_budget(r, images, split, started)
+        _spend_budget(r, trial, started)
     return Plan(asked, r.recipe, r.choices, images, split, floors)
 
 
@@ -68,34 +70,32 @@ def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
     return pixel_floors(images.images_NCSS, images.labels_N, split.train, judged) if len(judged) else {}
 
 
-def _look_at_model(recipe: Recipe, num_classes: int) -> None:
-    """Build it once: a model that cannot take the images is refused before anything is written."""
-    size = known(recipe.data.img_size)
-    backbone = create_backbone(
-        recipe.model.timm_name, recipe.model.kwargs, num_classes=num_classes,
-        in_chans=known(recipe.data.in_chans), img_size=size, drop_path=recipe.model.drop_path,
-    )  # fmt: skip
-    with torch.no_grad():
-        grids = backbone.eval()(torch.zeros(1, backbone.in_chans, size, size)).grids
-    if grids and max(grids[-1].shape[-2:]) < 2:
-        warn(f"{recipe.model.name} leaves a single 1 x 1 cell of a {size} px image; resnet18_32, vit_nano or another "
-             "model with a smaller stride keeps more")  # fmt: skip
+def _build_trial(recipe: Recipe, images: ImageSet, split: Split) -> Training:
+    """Build everything once: what cannot work is refused before anything is written."""
+    if recipe.epochs == "auto":  # a budget will set them after it has measured a step of this trial
+        schedule = recipe.schedule.model_copy(update={"warmup_epochs": 0.0})
+        recipe = recipe.model_copy(update={"epochs": 1, "eval_every": 1, "schedule": schedule})
+    with fixed_threads(known(recipe.threads)):
+        trial = build_training(recipe, images, split)
+    grid = trial.step.backbone.final_grid
+    if grid and max(grid) < 2:
+        warn(
+            f"{recipe.model.name} leaves a single 1 x 1 cell of a {recipe.data.img_size} px image; vit_nano, resnet18_32 "
+            "or another model with a smaller stride keeps more"
+        )
     if recipe.precision == "bf16" and not has_fast_bf16(recipe.device):
         warn(f"bf16 on {recipe.device} without units for it is several times slower than fp32")
+    return trial
 
 
-def _spend_budget(r: Resolver, images: ImageSet, split: Split, started: float) -> None:
+def _spend_budget(r: Resolver, trial: Training, started: float) -> None:
+    say("measuring a step for the budget")
+    left = r.tree["budget"] - (time.monotonic() - started) - FINISH_SECONDS
     with fixed_threads(r.tree["threads"]):
-        r_trial = r.recipe.model_copy(update={"epochs": 1, "eval_every": 1})
-        trial = build_training(_with_warmup(r_trial), images, split)
-        left = r.tree["budget"] - (time.monotonic() - started) - FINISH_SECONDS
         epochs, why = epochs_within(trial, left)
-    r.choose("epochs", epochs, why)
+    r.choose("epochs", epochs, f"a budget of {r.tree['budget']:.0f} s: {why}")
+    r.tree["budget"] = None  # spent: the same run again is this many epochs, not this much time
     resolve_epochs(r)
-
-
-def _with_warmup(recipe: Recipe) -> Recipe:
-    return recipe.model_copy(update={"schedule": recipe.schedule.model_copy(update={"warmup_epochs": 0.0})})
 
 
 # ---- the plan in the run folder ----------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from smallvit.errors import UsageError, nearest
 
@@ -51,8 +52,8 @@ class DataSpec(Section):
     @classmethod
     def _share_or_part(cls, value: Any, handler: Callable[[Any], Any]) -> float | str:
         try:
-            return handler(value)
-        except ValidationError:
+            return handler(float(value) if isinstance(value, str) and re.match(r"[-+.\d]", value) else value)
+        except ValueError:  # ValidationError is one
             raise ValueError("should be none, a share between 0 and 1, or the name of a part") from None
 
     @field_validator("std")
@@ -194,7 +195,7 @@ def parse_duration(text: str) -> float:
     """Seconds of `90s`, `3m`, `1.5h`; a bare number is seconds."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
     if not match or float(match[1]) == 0:
-        raise UsageError(f"budget {text!r} is no duration: write 90s, 3m or 1.5h")
+        raise UsageError(f"{text!r} is no duration: write 90s, 3m or 1.5h")
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
@@ -246,21 +247,25 @@ def explain(error: ValidationError, model: type[BaseModel], given: Mapping[str, 
         entry = lines.setdefault(key, [f"{key} = {_value_at(given, names, item['input'])!r}"])
         if (text := _accepted(item, key, section)) not in entry:
             entry.append(text)
-    return "; ".join(f"{entry[0]}: {' or '.join(entry[1:])}" if entry[1:] else entry[0] for entry in lines.values())
+    return "; ".join(": ".join([mistake, *_joined(accepted)]) for mistake, *accepted in lines.values())
+
+
+def _joined(accepted: list[str]) -> list[str]:
+    """["should be at least 1", "should be 'auto'"] as one phrase; nothing for an unknown key."""
+    return [" or ".join([accepted[0], *(text.removeprefix("should be ") for text in accepted[1:])])] if accepted else []
 
 
 _PLAINER = {
-    r"^(Value error, )?(Input should be )?(should be )?": "should be ",
-    r"^should be (Field required|Tuple should have .*)$": "should have as many numbers as the default",
-    r"^should be (?=\w+ (number|numbers) must )": "",
-    r", (unable|got) .*": "",
+    "Value error, ": "",
+    "Input should be ": "should be ",
+    "Field required": "should hold more numbers",
+    r"Tuple should have at most (\d+) items.*": r"should hold \1 numbers",
+    ", (unable to|got a) .*": "",
     "a valid integer": "a whole number",
     "a valid number": "a number",
-    "a finite number": "a finite number",
     "a valid boolean": "true or false",
     "a valid string": "a word",
-    "a valid tuple": "a list such as [0.5, 1.0]",
-    "a valid list": "a list",
+    "a valid tuple": "a list of numbers",
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
     "greater than": "more than",
@@ -269,8 +274,8 @@ _PLAINER = {
 
 def _accepted(item: ErrorDetails, key: str, section: type[BaseModel]) -> str:
     """pydantic's message in everyday words."""
-    if item["type"] in {"model_type", "dict_type"}:
-        example = next(iter(section.model_fields), "name") if item["type"] == "model_type" else "name"
+    if item["type"] in {"model_type", "model_attributes_type", "dict_type"}:
+        example = "name" if item["type"] == "dict_type" else next(iter(section.model_fields))
         return f"it is a section; set its keys, for example {key}.{example}=..."
     text = item["msg"]
     for pattern, plain in _PLAINER.items():

@@ -17,6 +17,7 @@ from smallvit.objectives.base import auxiliaries, objectives, options_of
 from smallvit.recipe import Recipe, known
 
 SIZES = (32, 64, 96, 128, 160, 224)
+MOST_CPU_SIZE = 128
 SAMPLES_CPU = 200_000  # images seen in training when the epochs are ours to choose: minutes on a laptop
 SAMPLES_GPU = 4_000_000
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
@@ -55,6 +56,8 @@ class Resolver:
 
 
 def resolve_machine(r: Resolver) -> None:
+    if r.tree["budget"] is not None and r.tree["epochs"] != "auto":
+        raise UsageError(f"budget and epochs = {r.tree['epochs']} exclude each other: a budget sets the epochs")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     r.choose("device", device, "a GPU is there" if device == "cuda" else "no GPU was found")
     check_device(r.tree["device"])
@@ -84,7 +87,8 @@ def has_fast_bf16(device: str) -> bool:
 
 def resolve_size(r: Resolver, source: Source) -> None:
     side = source.side
-    fitting = next((size for size in SIZES if side <= size * 1.25), SIZES[-1] if r.tree["device"] != "cpu" else 128)
+    sizes = [size for size in SIZES if r.tree["device"] != "cpu" or size <= MOST_CPU_SIZE]
+    fitting = next((size for size in sizes if side <= size * 1.25), sizes[-1])
     if side <= 64 and side % 4 == 0:
         fitting = side
     r.choose("data.img_size", fitting, f"the images are typically {side} px on their shorter side")
@@ -98,6 +102,10 @@ def resolve_size(r: Resolver, source: Source) -> None:
     margin = size if roomy else 2 * round(size * CACHE_MARGIN / 2)
     why = "the files are no larger than that" if small else "the training size" if roomy else "room for random crops"
     r.choose("data.cache_size", margin, why)
+    if (cached := r.tree["data"]["cache_size"]) < size:
+        raise UsageError(
+            f"data.cache_size = {cached} is smaller than data.img_size = {size}: leave it out, or raise it"
+        )
     flip = 0.5 if source.mirrors else 0.0
     r.choose("augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit is another sign")
 
@@ -107,8 +115,11 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
     mean, std = channel_statistics(images.images_NCSS, split.train)
     r.choose("data.mean", mean, "measured on the training part")
     r.choose("data.std", std, "measured on the training part")
+    channels = images.images_NCSS.shape[1]
+    for key in ("mean", "std"):
+        if len(given := r.tree["data"][key]) != channels:
+            raise UsageError(f"data.{key} = {list(given)}: give {channels} numbers, one for each channel")
     r.put("data.fingerprint", images.fingerprint)
-    check_model_name(r.tree["model"]["name"])
     plan = architecture(r.tree["model"]["name"], size)
     r.choose("model.timm_name", plan.timm_name, f"what {r.tree['model']['name']} means at {size} px")
     for key, value in plan.kwargs.items():
@@ -120,15 +131,13 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
     r.choose("batch_size", batch, f"{n:,} training images: {n // batch} steps an epoch")
     batch = r.tree["batch_size"]
     r.choose("optimizer.lr", _rounded(_base_lr(r) * math.sqrt(batch / 64)), f"scaled to batch {batch}")
-    budget = r.tree["budget"]
-    if budget is None:
+    if r.tree["budget"] is None:
         seen = SAMPLES_CPU if r.tree["device"] == "cpu" else SAMPLES_GPU
         r.choose("epochs", min(300, max(20, round(seen / n))), f"about {seen:,} images seen, 20 to 300 epochs")
     best = "best" if len(split.val) else "last"
     r.choose("select", best, "judged on the validation part" if len(split.val) else "there is no validation part")
     if r.tree["select"] == "best" and not len(split.val):
         raise UsageError("select = best needs a validation part: give --val 0.15, or select=last")
-    _resolve_parts(r)
     if r.tree["epochs"] != "auto":
         resolve_epochs(r)
 
@@ -148,8 +157,9 @@ def _rounded(value: float) -> float:
     return float(f"{value:.2g}")
 
 
-def _resolve_parts(r: Resolver) -> None:
-    """Objective and auxiliaries fill in their own defaults, and refuse what they do not know."""
+def resolve_names(r: Resolver) -> None:
+    """The model must exist; objective and auxiliaries fill in their own defaults, and refuse what they do not know."""
+    check_model_name(r.tree["model"]["name"])
     objective = dict(r.tree["objective"])
     name = objective.pop("name")
     r.tree["objective"] = {"name": name, **options_of(objectives(), name, objective, "objective").model_dump()}

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,15 +106,12 @@ class Run:
 def create(path: str | Path, overwrite: bool = False) -> Path:
     """An empty folder for a new run; a used one is refused unless `overwrite`."""
     path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file; --out takes a folder")
-    if path.is_dir() and any(path.iterdir()):
-        if not overwrite:
-            raise RunError(
-                f"{path} is already used. Choose another --out, give --overwrite, or go on with `smallvit resume {path}`"
-            )
-        _remove_run(path)
     try:
+        for entry in check_free(path, overwrite):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
@@ -121,38 +120,58 @@ def create(path: str | Path, overwrite: bool = False) -> Path:
     return path
 
 
-_OURS = [
-    "recipe.json",
-    "env.json",
-    "split.json",
-    "metrics.jsonl",
-    "model.safetensors",
-    "results.json",
-    "predictions.safetensors",
-    "images.safetensors",
-    "floors.json",
-    "report.html",
-    "log.txt",
-    "group.json",
-    "state",
-    "tensorboard",
-    "findings",
-]
+def check_free(path: str | Path, overwrite: bool = False) -> list[Path]:
+    """Refuse a folder that `create` would refuse, before hours of work; return what it would delete."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; --out takes a folder")
+    try:
+        used = sorted(path.iterdir()) if path.is_dir() else []
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from None
+    if used and not overwrite:
+        resume = f", or go on with `smallvit resume {path}`" if _is_run(path) else ""
+        raise RunError(f"{path} is already used. Choose another --out, or give --overwrite{resume}")
+    if strangers := _strangers(path):
+        raise RunError(f"{path} holds what no run wrote ({', '.join(strangers[:3])}): nothing was deleted")
+    return used
 
 
-def _remove_run(path: Path) -> None:
-    """Delete what a run wrote, and refuse to touch a folder that holds anything else."""
-    import shutil
+_FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is before a folder is a run
+_OURS = _FIRST | {
+    "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
+    "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "findings",
+}  # fmt: skip
 
-    inner_runs = {entry.parent.name for entry in path.glob("*/recipe.json")}
-    strangers = sorted(entry.name for entry in path.iterdir() if entry.name not in {*_OURS, *inner_runs})
-    if strangers:
-        raise RunError(f"{path} holds files that no run wrote ({', '.join(strangers[:3])}): nothing was deleted")
-    for entry in path.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+
+def _is_run(path: Path) -> bool:
+    return (path / "recipe.json").is_file() or (path / "group.json").is_file()
+
+
+def _strangers(path: Path) -> list[str]:
+    """Names in a folder that no run and no group wrote; only the runs that a group names are its own."""
+    if not path.is_dir():
+        return []
+    members = _members(path)
+    ours = _OURS if _is_run(path) else _FIRST
+    found: list[str] = []
+    for entry in sorted(path.iterdir()):
+        if entry.name in members and entry.is_dir():
+            found += [f"{entry.name}/{name}" for name in _strangers(entry)]
+        elif entry.name not in ours and not _PART.fullmatch(entry.name):
+            found.append(entry.name)
+    return found
+
+
+def _members(path: Path) -> set[str]:
+    try:
+        names = json.loads((path / "group.json").read_text(encoding="utf-8"))["members"]
+        return {name for name in names if name == Path(name).name}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+
+
+_PART = re.compile(r"\..+\.\d+\.part")  # what a kill leaves of `replacing`
 
 
 @contextmanager
@@ -170,7 +189,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
+from smallvit.data.sources import PART_NAMES
 from smallvit.errors import DataError, UsageError
 from smallvit.randomness import generator
 from smallvit.recipe import DataSpec
@@ -29,52 +30,74 @@ class Split(NamedTuple):
 
 
 def make_split(images: ImageSet, spec: DataSpec) -> Split:
+    # A folder may be called validation or testing; its part is val or test.
+    spec = spec.model_copy(update={"val": _plain(spec.val), "test": _plain(spec.test)})
     check_classes(images)
-    labels = images.labels_N
-    parts, how = dict(images.parts), {}
-    rest = parts.get("train", torch.arange(len(images)))
-    none = torch.zeros(0, dtype=torch.int64)
-
-    test, how["test"] = none, "none"
-    if spec.test == "none":
-        pass
-    elif isinstance(spec.test, float):
-        rest, test, how["test"] = _take(labels, rest, spec.test, spec, "test", images)
-    elif spec.test != "auto" or "test" in parts:
-        test, how["test"] = _part(parts, "test" if spec.test == "auto" else spec.test, "--test")
-    elif not parts:
-        rest, test, how["test"] = _take(labels, rest, TEST_SHARE, spec, "test", images)
-
-    official_val = parts.get("val")
+    check_asked(images, spec)
+    how: dict[str, str] = {}
+    rest = images.parts.get("train", torch.arange(len(images)))
+    rest, test, how["test"] = _hold_out_test(images, spec, rest)
     if spec.train_on == "train+val":
-        if official_val is None:
-            raise UsageError(f"--train-on train+val: {images.source} has no validation part")
-        rest = torch.cat([rest, official_val])
-    val, how["val"] = none, "none"
-    if isinstance(spec.val, float):
-        rest, val, how["val"] = _take(labels, rest, spec.val, spec, "val", images)
-    elif spec.val == "auto":
-        if spec.train_on == "train" and official_val is not None:
-            val, how["val"] = official_val, "the part val of the source"
-        elif spec.train_on == "train":
-            rest, val, how["val"] = _take(labels, rest, VAL_SHARE, spec, "val", images)
-    elif spec.val != "none":
-        if spec.val == "test":
-            raise UsageError("--val test: the test part never selects anything; give another part, a share or none")
-        if spec.train_on == "train+val" and spec.val == "val":
-            raise UsageError("--val val: with --train-on train+val these images are trained on")
-        val, how["val"] = _part(parts, spec.val, "--val")
-
-    train = _subset(labels, rest, spec, images)
+        rest = torch.cat([rest, images.parts["val"]])
+    rest, val, how["val"] = _hold_out_val(images, spec, rest)
+    train = _subset(images.labels_N, rest, spec, images)
     how["train"] = "the rest" if len(train) == len(rest) else f"{len(train):,} of {len(rest):,} images"
     _check_training(images, train)
     return Split(train, val, test, how)
 
 
+def _plain(part: float | str) -> float | str:
+    return PART_NAMES.get(part.lower(), part) if isinstance(part, str) else part
+
+
 def check_classes(images: ImageSet) -> None:
-    counts = torch.bincount(images.labels_N, minlength=len(images.class_names))
-    if int((counts > 0).sum()) < 2:
-        raise DataError(f"{images.source} has one class only ({images.class_names[0]}): there is nothing to tell apart")
+    found = images.labels_N.unique().tolist()
+    if len(found) < 2:
+        name = images.class_names[found[0]]
+        raise DataError(f"{images.source} has one class only ({name}): there is nothing to tell apart")
+
+
+def check_asked(images: ImageSet, spec: DataSpec) -> None:
+    """No image may be in two parts, and the test part never selects anything."""
+    if spec.per_class and spec.fraction:
+        raise UsageError("--per-class and --fraction exclude each other: give one of them")
+    if spec.val == "test":
+        raise UsageError("--val test: the test part never selects anything; give another part, a share or none")
+    for flag, part in (("--val", spec.val), ("--test", spec.test)):
+        if part == "train":
+            raise UsageError(f"{flag} train: these images are trained on; give another part, a share or none")
+    if spec.test == "val" and spec.val == "val":
+        raise UsageError("--test val and --val val: the test part never selects anything; give two parts")
+    if spec.train_on == "train+val":
+        if "val" not in images.parts:
+            raise UsageError(f"--train-on train+val: {images.source} has no validation part")
+        for flag, part in (("--val", spec.val), ("--test", spec.test)):
+            if part == "val":
+                raise UsageError(f"{flag} val: with --train-on train+val these images are trained on")
+
+
+Held = tuple[Tensor, Tensor, str]  # the rows that are left, the rows held out, and what they are in words
+NONE = torch.zeros(0, dtype=torch.int64)
+
+
+def _hold_out_test(images: ImageSet, spec: DataSpec, rest: Tensor) -> Held:
+    if isinstance(spec.test, float):
+        return _take(images, rest, spec.test, spec, "test")
+    if spec.test == "auto" and not images.parts:
+        return _take(images, rest, TEST_SHARE, spec, "test")
+    if spec.test == "none" or (spec.test == "auto" and "test" not in images.parts):
+        return rest, NONE, "none"
+    return rest, *_part(images.parts, "test" if spec.test == "auto" else spec.test, "--test")
+
+
+def _hold_out_val(images: ImageSet, spec: DataSpec, rest: Tensor) -> Held:
+    if isinstance(spec.val, float):
+        return _take(images, rest, spec.val, spec, "val")
+    if spec.val == "none" or (spec.val == "auto" and spec.train_on == "train+val"):
+        return rest, NONE, "none"
+    if spec.val != "auto" or ("val" in images.parts and spec.test != "val"):
+        return rest, *_part(images.parts, "val" if spec.val == "auto" else spec.val, "--val")
+    return _take(images, rest, VAL_SHARE, spec, "val")
 
 
 def _part(parts: dict[str, Tensor], name: str, flag: str) -> tuple[Tensor, str]:
@@ -89,31 +112,27 @@ def _shuffled(labels: Tensor, rows: Tensor, klass: int, seed: int, purpose: str)
     return own[torch.randperm(len(own), generator=generator(seed, purpose, klass))]
 
 
-def _take(
-    labels: Tensor, rows: Tensor, share: float, spec: DataSpec, part: str, images: ImageSet
-) -> tuple[Tensor, Tensor, str]:
-    """Rows left and rows taken: the share of every class, at least one image, never the last one."""
+def _take(images: ImageSet, rows: Tensor, share: float, spec: DataSpec, part: str) -> Held:
+    """The share of every class, at least one image, never the last one."""
+    labels = images.labels_N
+    counts = torch.bincount(labels[rows], minlength=len(images.class_names))
+    if lonely := [images.class_names[klass] for klass in (counts == 1).nonzero()[:, 0].tolist()]:
+        names = ", ".join(map(repr, lonely[:5])) + (f" and {len(lonely) - 5} more" if len(lonely) > 5 else "")
+        raise DataError(
+            f"{images.source}: one image only is left of class {names}, too few to hold out a {part} part: "
+            f"add images, leave the class out, or give --{part} none"
+        )
     left, taken = [], []
     for klass in labels[rows].unique().tolist():
         own = _shuffled(labels, rows, klass, spec.split_seed, part)
-        if len(own) < 2:
-            raise DataError(
-                f"class {images.class_names[klass]!r} of {images.source} has too few images to hold out a {part} part: "
-                f"add images, leave the class out, or give --{part} none"
-            )
         count = min(max(1, round(share * len(own))), len(own) - 1)
         taken.append(own[:count])
         left.append(own[count:])
-    return (
-        torch.cat(left).sort().values,
-        torch.cat(taken).sort().values,
-        f"{share:.0%} of each class, seed {spec.split_seed}",
-    )
+    how = f"{100 * share:.3g} % of each class, seed {spec.split_seed}"
+    return torch.cat(left).sort().values, torch.cat(taken).sort().values, how
 
 
 def _subset(labels: Tensor, rows: Tensor, spec: DataSpec, images: ImageSet) -> Tensor:
-    if spec.per_class and spec.fraction:
-        raise UsageError("--per-class and --fraction exclude each other: give one of them")
     if not spec.per_class and spec.fraction in (None, 1.0):
         return rows
     kept = []

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smallvit.console import bar
 from smallvit.evaluation.statistics import wilson
 
 MOST_TRAINING = 5_000  # larger sets are thinned evenly: the floor stays a floor and takes seconds
@@ -32,12 +33,14 @@ def pixel_floors(images_NCSS: Tensor, labels_N: Tensor, train: Tensor, test: Ten
     y_thin = labels_N[thin].numpy()
     why = f"{side} x {side} pixels" + (f", {len(thin):,} of {len(train):,} images" if len(thin) < len(train) else "")
     k = min(5, len(thin))
-    knn = KNeighborsClassifier(k, weights="distance").fit(x_train, y_thin)
-    floors["knn"] = _entry("k-NN on pixels", knn.predict(x_test) == y_test, f"k = {k}, {why}")
-    with warnings.catch_warnings():
+    with bar("fitting the floors", 2) as advance, warnings.catch_warnings():
+        knn = KNeighborsClassifier(k, weights="distance").fit(x_train, y_thin)
+        floors["knn"] = _entry("k-NN on pixels", knn.predict(x_test) == y_test, f"k = {k}, {why}")
+        advance(1)
         warnings.simplefilter("ignore", ConvergenceWarning)  # 100 rounds are a floor, not a contest
         logistic = LogisticRegression(C=0.1, max_iter=100).fit(x_train, y_thin)
-    floors["logistic"] = _entry("logistic regression on pixels", logistic.predict(x_test) == y_test, why)
+        floors["logistic"] = _entry("logistic regression on pixels", logistic.predict(x_test) == y_test, why)
+        advance(1)
     return floors
 
 

@@ -27,6 +27,7 @@ class Backbone(nn.Module):
         self.img_size = img_size
         self.in_chans = in_chans
         self.grid_indices = _stage_indices(model)
+        self.final_grid: tuple[int, ...] = ()  # cells of the last grid, known once the model was tried
 
     def forward(self, images_BCSS: Tensor) -> Features:
         model: Any = self.model
@@ -72,6 +73,7 @@ def create_backbone(
         model = timm.create_model(timm_name, num_classes=num_classes, in_chans=in_chans, **arguments)
         backbone = Backbone(model, img_size, in_chans)
         features, logits = _try(backbone)
+        backbone.final_grid = tuple(features.grids[-1].shape[-2:]) if features.grids else ()
     except (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, IndexError) as error:
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items()) or "no arguments"
         raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {error}") from None

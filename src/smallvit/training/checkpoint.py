@@ -130,10 +130,11 @@ def save_model(path: Path, backbone: Backbone, header: Mapping[str, Any]) -> Non
 def load_model(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
     tensors, header = read_tensors(path)
     try:
-        backbone = create_backbone(
-            header["model"], header["kwargs"], num_classes=len(header["class_names"]),
-            in_chans=header["in_chans"], img_size=header["img_size"],
-        )  # fmt: skip
+        with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then replaced: leave no trace
+            backbone = create_backbone(
+                header["model"], header["kwargs"], num_classes=len(header["class_names"]),
+                in_chans=header["in_chans"], img_size=header["img_size"],
+            )  # fmt: skip
         backbone.model.load_state_dict(tensors)
         augmenter = Augmenter(AugmentSpec(crop="none", flip=0.0), header["mean"], header["std"])
     except (KeyError, RuntimeError, TypeError) as error:

@@ -12,7 +12,7 @@ from torch import Tensor
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.evaluation.metrics import predict_logits, summary, worst_mistakes
-from smallvit.models.features import Backbone, count_parameters
+from smallvit.models.features import count_parameters
 from smallvit.recipe import known
 from smallvit.run import Run
 from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
@@ -43,7 +43,11 @@ def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[s
         "floors": floors,
         "weights": header["weights"],
         "timing": {"train_seconds": train_seconds(run)},
-        "model": {"name": t.recipe.model.name, "parameters": count_parameters(t.evaluated), "grid": _grid(t.evaluated)},
+        "model": {
+            "name": t.recipe.model.name,
+            "parameters": count_parameters(t.evaluated),
+            "grid": list(t.evaluated.final_grid),
+        },
     }
     pictures, captions = _example_pictures(images, split)
     results["examples"] = captions
@@ -76,14 +80,6 @@ def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
         t.evaluated.model.load_state_dict(tensors)
         return "best", int(header["epoch"]) + 1
     return "last", known(t.recipe.epochs)
-
-
-@torch.no_grad()
-def _grid(backbone: Backbone) -> list[int]:
-    device = next(backbone.parameters()).device
-    backbone.eval()
-    features = backbone(torch.zeros(1, backbone.in_chans, backbone.img_size, backbone.img_size, device=device))
-    return list(features.grids[-1].shape[-2:]) if features.grids else []
 
 
 def _example_pictures(images: ImageSet, split: Split) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -1,0 +1,108 @@
+"""A process that has imported everything and forks a child for every command: real processes without the wait.
+
+Importing torch takes seconds, and the tests of this folder kill dozens of processes. Requests and answers are lines
+of JSON on standard input and output. A child may be told to die by SIGKILL when it enters or leaves a function for
+the n-th time, or at its n-th function call: the profile hook of Python sees them, so the program needs none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+
+
+def import_everything():
+    import jinja2
+    import matplotlib.figure
+    import sklearn.linear_model
+    import sklearn.neighbors
+
+    import smallvit.api
+    import smallvit.cli
+    import smallvit.report.terminal
+
+    return jinja2, matplotlib.figure, sklearn.linear_model, sklearn.neighbors, smallvit
+
+
+def serve():
+    answers = os.fdopen(os.dup(1), "w")
+    print(json.dumps("ready"), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            answer = wait(request["wait"], request["seconds"])
+        else:
+            pid = os.fork()
+            if pid == 0:
+                child(request)
+            answer = pid
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def wait(pid, seconds):
+    """Exit status, minus the signal's number where one ended it; None: still running."""
+    until = time.monotonic() + seconds
+    while True:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.005)
+
+
+def child(request):
+    status = 99
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        if request["largest_file"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
+        sys.argv = ["smallvit", *request["command"]]
+        from smallvit.cli import main
+
+        if request["die"]:
+            sys.setprofile(executioner(*request["die"]))
+        main()
+        status = 0
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else int(bool(leaving.code))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.setprofile(None)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def executioner(when, name, count):
+    """Kill this process at the `count`-th time it enters or leaves `name`, or (`after`) that many calls later."""
+    events = {"enter": ("call", "c_call"), "leave": ("return", "c_return"), "after": ("call", "c_call")}[when]
+    seen = 0
+
+    def watch(frame, event, argument):
+        nonlocal seen
+        if event not in events:
+            return
+        if when == "after" and seen:
+            seen += 1
+        else:
+            seen += name == (argument.__name__ if event.startswith("c_") else frame.f_code.co_name)
+        if seen == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return watch
+
+
+if __name__ == "__main__":
+    imported = import_everything()
+    serve()
