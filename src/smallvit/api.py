@@ -145,7 +145,7 @@ def execute(run: Run, plan: Plan, logs: Sequence[type[TensorBoardLog]] = ()) -> 
                 for log in open_logs:
                     log.close()
             say("judging the model and writing the report")
-        finish(run, t, plan.images, plan.split, plan.floors)
+            finish(run, t, plan.images, plan.split, plan.floors)
             report([run], run.path / "report.html")
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
