@@ -18,7 +18,7 @@ def demo(
     out: str | Path = "runs/demo", *, quick: bool = False, overwrite: bool = True, show_progress: bool = True
 ) -> list[Run]:
     """Train both models at once, one thread each, and write one report. `quick` is a smoke test of seconds."""
-    epochs, per_class = (2, 20) if quick else (60, 100)
+    epochs, per_class = (2, 20) if quick else (50, 100)
     with quiet(not show_progress):
         members: list[Member] = []
         for model in MODELS:

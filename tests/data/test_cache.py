@@ -1,0 +1,255 @@
+"""Decoded once; a changed file or setting is another entry; a broken or unwritable cache costs time, never a result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import make_folder, noise_image
+
+from smallvit.data import sources
+from smallvit.data.cache import cache_folder
+from smallvit.data.imageset import ImageSet
+from smallvit.data.sources import open_source
+from smallvit.errors import DataError
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test's own."""
+    monkeypatch.setenv("SMALLVIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return make_folder(tmp_path / "photos", {"cat": 3, "dog": 3})
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were decoded, as they are."""
+    found: list[Path] = []
+    read_image = sources.read_image
+
+    def reading(path: Path, *rest: object) -> torch.Tensor:
+        found.append(path)
+        return read_image(path, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sources, "read_image", reading)
+    return found
+
+
+def load(path: str | Path, size: int = 12, fit: str = "crop", channels: int = 3) -> ImageSet:
+    return open_source(str(path)).load(size, fit, channels)  # type: ignore[arg-type]
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted(cache.glob("images-*"))
+
+
+def test_second_load_decodes_nothing_and_is_bit_equal(cache: Path, photos: Path, decoded: list[Path]) -> None:
+    first = load(photos)
+    assert len(decoded) == 6
+    second = load(photos)
+    assert len(decoded) == 6
+    assert torch.equal(first.images_NCSS, second.images_NCSS)
+    assert torch.equal(first.labels_N, second.labels_N)
+    assert (first.fingerprint, first.files, first.class_names) == (second.fingerprint, second.files, second.class_names)
+
+
+def test_writing_to_the_images_leaves_the_cache_as_it_is(cache: Path, photos: Path) -> None:
+    images = load(photos).images_NCSS
+    before = images.clone()
+    images.zero_()
+    assert torch.equal(load(photos).images_NCSS, before)
+
+
+@pytest.mark.parametrize("change", [{"size": 10}, {"fit": "squash"}, {"channels": 1}])
+def test_another_setting_is_another_entry(
+    cache: Path, photos: Path, decoded: list[Path], change: dict[str, object]
+) -> None:
+    load(photos)
+    load(photos, **change)  # type: ignore[arg-type]
+    assert len(decoded) == 12
+    assert len(entries(cache)) == 2
+
+
+def test_changed_file_is_another_entry(cache: Path, photos: Path) -> None:
+    before = load(photos)
+    noise_image("other").save(photos / "cat" / "001.png")
+    after = load(photos)
+    assert after.fingerprint != before.fingerprint
+    different = [not torch.equal(a, b) for a, b in zip(before.images_NCSS, after.images_NCSS, strict=True)]
+    assert different == [False, True, False, False, False, False]
+
+
+def test_new_and_renamed_files_are_seen(cache: Path, photos: Path) -> None:
+    load(photos)
+    noise_image("new").save(photos / "dog" / "new.png")
+    (photos / "cat" / "000.png").rename(photos / "dog" / "was_cat.png")
+    images = load(photos)
+    assert torch.bincount(images.labels_N).tolist() == [2, 5]
+    assert str(Path("dog", "was_cat.png")) in images.files
+
+
+def test_however_the_folder_is_spelled(
+    cache: Path, photos: Path, decoded: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(photos)
+    monkeypatch.chdir(photos.parent)
+    load("photos")
+    load("./photos/../photos/")
+    assert len(decoded) == 6
+    assert len(entries(cache)) == 1
+
+
+def test_same_names_in_two_places_are_two_entries(cache: Path, tmp_path: Path, photos: Path) -> None:
+    other = make_folder(tmp_path / "other" / "photos", {"dog": 3, "cat": 3})
+    noise_image("changed").save(other / "cat" / "000.png")
+    assert load(photos).fingerprint != load(other).fingerprint
+
+
+def test_half_built_entry_is_ignored(cache: Path, photos: Path) -> None:
+    """As a kill leaves it: a folder being built, whole or not."""
+    cache.mkdir()
+    half = cache / ".building-killed"
+    half.mkdir()
+    np.save(half / "images.part.npy", np.zeros((6, 3, 12, 12), np.uint8))
+    assert load(photos).images_NCSS.float().mean() > 10
+    assert len(entries(cache)) == 1
+
+
+@pytest.mark.parametrize("damage", ["no meta", "no images", "cut images", "cut meta", "other meta", "fewer rows"])
+def test_damaged_entry_is_built_anew_once(cache: Path, photos: Path, decoded: list[Path], damage: str) -> None:
+    before = load(photos)
+    expected = before.images_NCSS.clone()
+    (entry,) = entries(cache)
+    images, meta = entry / "images.npy", entry / "meta.json"
+    if damage == "no meta":
+        meta.unlink()
+    elif damage == "no images":
+        images.unlink()
+    elif damage == "cut images":
+        content = images.read_bytes()
+        images.unlink()  # not in place: `before` is mapped
+        images.write_bytes(content[:200])
+    elif damage == "cut meta":
+        meta.write_text(meta.read_text()[:20])
+    elif damage == "other meta":
+        meta.write_text("[]")
+    else:
+        meta.write_text(json.dumps({**json.loads(meta.read_text()), "kept": [0, 1]}))
+    for _ in range(2):
+        assert torch.equal(load(photos).images_NCSS, expected)
+    assert len(decoded) == 12
+
+
+def test_old_leftovers_of_kills_are_swept(cache: Path, photos: Path) -> None:
+    old, new = cache / ".building-old", cache / ".building-new"
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+        (folder / "images.part.npy").write_bytes(b"x")
+    long_ago = time.time() - 2 * 86_400
+    os.utime(old, (long_ago, long_ago))
+    load(photos)
+    assert not old.exists()
+    assert new.exists()  # another process may be at it
+
+
+def test_nothing_is_left_beside_the_entry(cache: Path, photos: Path) -> None:
+    load(photos)
+    assert [path.name for path in cache.iterdir()] == [path.name for path in entries(cache)]
+    assert sorted(path.name for path in entries(cache)[0].iterdir()) == ["images.npy", "meta.json"]
+
+
+def test_failed_decoding_leaves_no_entry(cache: Path, photos: Path) -> None:
+    (photos / "cat" / "000.png").write_bytes((photos / "cat" / "000.png").read_bytes()[:100])
+    with pytest.raises(DataError):
+        load(photos)
+    assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_unwritable_cache_works_with_a_note(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = load(photos)
+    blocked = tmp_path / "a file"
+    blocked.touch()
+    monkeypatch.setenv("SMALLVIT_CACHE", str(blocked / "cache"))
+    images = load(photos)
+    assert torch.equal(images.images_NCSS, expected.images_NCSS)
+    assert images.fingerprint == expected.fingerprint
+    said = capsys.readouterr().err
+    assert f"note: the cache {blocked / 'cache'} cannot be written" in said
+    assert "decoded for this run only" in said
+
+
+@pytest.fixture
+def small_files_only() -> Iterator[None]:
+    """As on a full disk: no file may grow beyond 4 kB."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_files_only")
+def test_full_disk_is_an_error_not_a_crash(cache: Path, photos: Path) -> None:
+    with pytest.raises(DataError, match="no room for the decoded images.*set SMALLVIT_CACHE"):
+        load(photos, size=64)
+    assert not list(cache.iterdir())
+
+
+def test_processes_that_build_the_same_entry_at_once(cache: Path, photos: Path) -> None:
+    code = textwrap.dedent("""
+        import sys
+        from smallvit.data.sources import open_source
+        source = open_source(sys.argv[1])
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for size in range(8, 24):
+            print(source.load(size, "crop", 3).fingerprint)
+    """)
+    command = [sys.executable, "-c", code, str(photos)]
+    racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers = [racer.communicate(timeout=120)[0] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0]
+    assert answers[0] == answers[1]
+    assert len(answers[0].split()) == 16
+    assert len(entries(cache)) == 16
+
+
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SMALLVIT_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+    monkeypatch.delenv("SMALLVIT_CACHE")
+    if sys.platform == "linux":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        assert cache_folder() == tmp_path / "xdg" / "smallvit"
+    assert cache_folder().name == "smallvit"
+
+
+def test_moved_cache_is_simply_rebuilt(cache: Path, photos: Path, decoded: list[Path]) -> None:
+    load(photos)
+    shutil.rmtree(cache)
+    load(photos)
+    assert len(decoded) == 12

@@ -1,0 +1,63 @@
+"""What the README shows is run here: every `smallvit` line, and the Python block."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from helpers import PROJECT, make_folder, run_here
+
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
+COMMANDS = sorted(
+    {
+        line.partition(" #")[0].strip()
+        for language, block in BLOCKS
+        if not language
+        for line in block.splitlines()
+        if line.startswith("smallvit ")
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `photos/`, `new/` and a finished run `runs/a`, as the README assumes."""
+    root = tmp_path_factory.mktemp("readme")
+    make_folder(root / "photos", {"cat": 30, "dog": 30})
+    make_folder(root, {"new": 3})
+    (root / "new.jpg").write_bytes((root / "new" / "000.png").read_bytes())
+    outcome = run_here("train", root / "photos", "--epochs", "1", "--threads", "1", "--out", root / "runs" / "a", "-q")
+    assert outcome.status == 0, outcome.err
+    return root
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) >= 7
+    assert {shlex.split(line)[1] for line in COMMANDS} >= {"train", "resume", "evaluate", "predict", "demo"}
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line != "smallvit demo"])
+def test_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    words = shlex.split(line)[1:]
+    if words[0] == "train":
+        words.append("--print-recipe")  # resolves data, model and every key, and builds the model; trains nothing
+    outcome = run_here(*words)
+    assert outcome.status == 0, outcome.err
+
+
+def test_python(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    (block,) = [block for language, block in BLOCKS if language == "python"]
+    shorter = block.replace("epochs=50", "epochs=2, overwrite=True, show_progress=False")
+    assert shorter != block
+    exec(compile(shorter, "README.md", "exec"), {})
+    assert (place / "runs" / "a" / "report.html").is_file()
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (PROJECT / target).exists(), target
