@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+
 from helpers import PROJECT, make_folder, run_here
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")

@@ -184,11 +184,9 @@ def default_folder(recipe: Recipe) -> Path:
 
 def command_line() -> str:
     """What was typed, where it was the command line."""
-    return (
-        shlex.join(["smallvit", *sys.argv[1:]])
-        if Path(sys.argv[0]).stem in ("smallvit", "__main__")
-        else "smallvit.train(...)"
-    )
+    program = Path(sys.argv[0])
+    ours = "smallvit" in (program.stem, program.parent.name if program.stem == "__main__" else "")
+    return shlex.join(["smallvit", *sys.argv[1:]]) if ours else "smallvit.train(...)"
 
 
 # ---- a finished run ----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def demo(
     from smallvit.demo import demo as run_demo
 
     runs = run_demo(out, quick=quick, show_progress=not quiet)
-    _show(runs, out / "report.html")
+    _show(runs, out / "report.html", quiet)
 
 
 @app.command()
@@ -58,11 +58,11 @@ def train(
     img_size: Annotated[int | None, typer.Option(help="Side of the training images in pixels.")] = None,
     in_chans: Annotated[int | None, typer.Option(help="Channels: 1 or 3.")] = None,
     fit: Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")] = None,
-    epochs: Annotated[int | None, typer.Option()] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
-    batch_size: Annotated[int | None, typer.Option()] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images in one step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    drop_path: Annotated[float | None, typer.Option()] = None,
+    drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
     mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
     cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
     val: Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")] = None,
@@ -72,7 +72,7 @@ def train(
     fraction: Annotated[float | None, typer.Option(help="Train on this share of each class.")] = None,
     recipe: Annotated[str, typer.Option(help="A recipe's name or a .toml file.")] = "default",
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated.")] = None,
-    seed: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Train this many seeds of the same recipe.")] = None,
     jobs: Jobs = 1,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")] = None,
@@ -105,10 +105,10 @@ def train(
         if log:
             raise UsageError("--log works with a single run; leave out --seeds")
         runs = api.train_seeds(**chosen, **common, seeds=seeds, jobs=jobs)
-        _show(runs, runs[0].path.parent / "report.html")
+        _show(runs, runs[0].path.parent / "report.html", quiet)
     else:
         run = api.train(**chosen, **common, log=log)
-        _show([run], run.path / "report.html")
+        _show([run], run.path / "report.html", quiet)
 
 
 @app.command()
@@ -118,8 +118,7 @@ def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = Fa
     from smallvit import api
 
     runs = api.resume(folder, jobs=jobs, log=log, show_progress=not quiet)
-    if not quiet:
-        _show(runs, folder / "report.html")
+    _show(runs, folder / "report.html", quiet)
 
 
 @app.command()
@@ -209,7 +208,9 @@ def _share(text: str | None) -> float | str | None:
         return text
 
 
-def _show(runs: list[Any], page: Path) -> None:
+def _show(runs: list[Any], page: Path, quiet: bool) -> None:
+    if quiet:
+        return
     from smallvit.report.terminal import results_table
 
     results_table(runs)
@@ -223,7 +224,7 @@ def main() -> None:
     """Run a command; what goes wrong outside the program is one message, not a traceback."""
     status: int | None = 0
     try:
-        status = app(standalone_mode=False)  # a typer.Exit comes back as its number
+        status = app(standalone_mode=False, prog_name="smallvit")  # a typer.Exit comes back as its number
     except SmallvitError as error:
         _fail(str(error), error.exit_status)
     except KeyboardInterrupt:

@@ -7,7 +7,9 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("smallvit", "torch", "torchvision", "timm", "numpy", "scikit-learn")
+import torch
+
+PACKAGES = ("smallvit", "torchvision", "timm", "numpy", "scikit-learn")
 
 
 def environment(device: str, threads: int) -> dict[str, str | int]:
@@ -17,6 +19,7 @@ def environment(device: str, threads: int) -> dict[str, str | int]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
+    found["torch"] = str(torch.__version__)  # with the build, CPU or CUDA, which the package's own version leaves out
     found |= {
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
@@ -25,8 +28,6 @@ def environment(device: str, threads: int) -> dict[str, str | int]:
         "device": device,
     }
     if device.startswith("cuda"):
-        import torch
-
         found["gpu"] = torch.cuda.get_device_name(device)
     return found
 

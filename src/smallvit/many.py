@@ -142,6 +142,8 @@ def _line_updater(paths: Sequence[Path]) -> Any:
         if time.monotonic() - last > console.LOG_SECONDS:
             last = time.monotonic()
             states = [(path.name, _standing(path)) for path in paths]
-            console.say("  ".join(f"{name} {s.done / s.total:.0%} {s.note}" for name, s in states if s))
+            console.say(
+                "   ".join(f"{name} {f'{s.done / s.total:.0%} {s.note}' if s else 'starting'}" for name, s in states)
+            )
 
     return update

@@ -24,6 +24,7 @@ from smallvit.resolve import (
     resolve_machine,
     resolve_names,
     resolve_size,
+    resolve_split,
     resolve_training,
 )
 from smallvit.run import Run
@@ -56,7 +57,8 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     resolve_size(r, source)
     data = r.recipe.data
     images = source.load(known(data.cache_size), data.fit, known(data.in_chans))
-    split = make_split(images, data)
+    resolve_split(r, images)
+    split = make_split(images, r.recipe.data)
     resolve_training(r, images, split)
     trial = _build_trial(r.recipe, images, split)
     floors = compute_floors(images, split) if with_floors else {}
@@ -148,7 +150,7 @@ def read_plan(run: Run) -> Plan:
             f"the images of {data.source} are not those that {run.path} was trained on (fingerprint "
             f"{images.fingerprint[:8]} instead of {data.fingerprint[:8]}): put them back, or start a new run"
         )
-    parts = run.read("split.json")["parts"]
+    parts = run.read("split.json", "parts")["parts"]
     train, val, test = (torch.tensor(parts[name]["rows"], dtype=torch.int64) for name in ("train", "val", "test"))
     split = Split(train, val, test, how={name: parts[name]["how"] for name in parts})
     choices = [Choice(**choice) for choice in run.choices]

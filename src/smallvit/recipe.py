@@ -285,7 +285,8 @@ def _accepted(item: ErrorDetails, key: str, section: type[BaseModel]) -> str:
 
 def _nearest_key(names: list[str], section: type[BaseModel], model: type[BaseModel]) -> str:
     """Close names in the same section, or the same name in another one: lr is optimizer.lr."""
-    elsewhere = [
+    elsewhere = [names[-1]] if len(names) > 1 and names[-1] in model.model_fields else []
+    elsewhere += [
         f"{outer}.{names[-1]}"
         for outer, field in model.model_fields.items()
         if (inner := _section_of(field.annotation)) and names[-1] in inner.model_fields

@@ -9,7 +9,7 @@ import torch
 
 from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
-from smallvit.data.split import Split
+from smallvit.data.split import Split, auto_test, auto_val
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import check_model_name
@@ -108,6 +108,15 @@ def resolve_size(r: Resolver, source: Source) -> None:
         )
     flip = 0.5 if source.mirrors else 0.0
     r.choose("augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit is another sign")
+
+
+def resolve_split(r: Resolver, images: ImageSet) -> None:
+    """What is held out: the source's own parts where it has them."""
+    why = {float: "a share of every class", str: f"the source has {', '.join(images.parts) or 'no parts'}"}
+    test = auto_test(images)
+    r.choose("data.test", test, why[type(test)])
+    val = auto_val(images, r.recipe.data)
+    r.choose("data.val", val, why[type(val)])
 
 
 def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:

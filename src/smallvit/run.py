@@ -47,12 +47,12 @@ class Run:
     @property
     def recipe(self) -> Recipe:
         """The recipe with every `auto` resolved: training it again gives this run."""
-        return validate(self.read("recipe.json")["resolved"], origin=str(self.path / "recipe.json"))
+        return validate(self.read("recipe.json", "resolved")["resolved"], origin=str(self.path / "recipe.json"))
 
     @property
     def choices(self) -> list[dict[str, Any]]:
         """What `auto` became: key, value, why."""
-        return list(self.read("recipe.json")["choices"])
+        return list(self.read("recipe.json", "choices")["choices"])
 
     @property
     def results(self) -> dict[str, Any]:
@@ -68,7 +68,8 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         return list(read_lines(self.path / "metrics.jsonl"))
 
-    def read(self, name: str) -> dict[str, Any]:
+    def read(self, name: str, *needed: str) -> dict[str, Any]:
+        """The JSON object of a file; a file that lacks a needed key is damaged."""
         try:
             tree = json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -77,6 +78,8 @@ class Run:
             raise RunError(f"cannot read {self.path / name}: {error}") from None
         if not isinstance(tree, dict):
             raise RunError(f"{self.path / name} does not hold a JSON object")
+        if missing := [key for key in needed if key not in tree]:
+            raise RunError(f"{self.path / name} is damaged: it has no {', '.join(missing)}")
         return tree
 
     def write(self, name: str, tree: Mapping[str, Any]) -> None:

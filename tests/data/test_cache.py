@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import make_folder, noise_image
 
+from helpers import make_folder, noise_image
 from smallvit.data import sources
 from smallvit.data.cache import cache_folder
 from smallvit.data.imageset import ImageSet
@@ -207,7 +207,7 @@ def small_files_only() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files_only")
 def test_full_disk_is_an_error_not_a_crash(cache: Path, photos: Path) -> None:
-    with pytest.raises(DataError, match="no room for the decoded images.*set SMALLVIT_CACHE"):
+    with pytest.raises(DataError, match=r"no room for the decoded images.*set SMALLVIT_CACHE"):
         load(photos, size=64)
     assert not list(cache.iterdir())
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import forged_png, make_folder, noise_image, shared_data, truncate, write_npz
 from PIL import Image
 
+from helpers import forged_png, make_folder, noise_image, shared_data, truncate, write_npz
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import describe_named, open_source
 from smallvit.errors import DataError
@@ -44,7 +44,7 @@ def test_row_label_name_and_pixels_belong_together(tmp_path: Path) -> None:
     make_folder(tmp_path, {"cat": 3, "ant": 2})
     images = load(tmp_path)
     for row, file in enumerate(images.files):
-        klass, name = file.split(os.sep)
+        klass, name = Path(file).parts
         assert images.class_names[images.labels_N[row]] == klass
         expected = np.asarray(noise_image(f"{klass}/{int(Path(name).stem)}"))
         assert np.array_equal(images.images_NCSS[row].permute(1, 2, 0).numpy(), expected)
@@ -166,7 +166,7 @@ def test_parts_without_train(tmp_path: Path) -> None:
 
 def test_train_folder_without_class_folders(tmp_path: Path) -> None:
     make_folder(tmp_path, {"train": 2, "test": 2})
-    with pytest.raises(DataError, match="train folder of .* holds no class folders"):
+    with pytest.raises(DataError, match=r"train folder of .* holds no class folders"):
         open_source(str(tmp_path))
 
 
@@ -243,7 +243,7 @@ def test_a_long_list_of_damaged_files_is_cut(tmp_path: Path) -> None:
     make_folder(tmp_path, {"cat": 1, "dog": 1})
     for number in range(50):
         (tmp_path / "cat" / f"x{number}.png").touch()
-    with pytest.raises(DataError, match="and 30 more$"):
+    with pytest.raises(DataError, match=r"and 30 more$"):
         load(tmp_path)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import shared_data
 
+from helpers import shared_data
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split, make_split
@@ -225,7 +225,7 @@ def test_parts_that_cannot_be_used(spec: dict[str, Any], message: str) -> None:
 
 
 def test_parts_of_a_source_without_any() -> None:
-    with pytest.raises(UsageError, match="--train-on train[+]val: photos has no validation part"):
+    with pytest.raises(UsageError, match=r"--train-on train[+]val: photos has no validation part"):
         split(image_set(9, 9), train_on="train+val")
     with pytest.raises(UsageError, match=r"--val val: the source has no such part \(it has no parts\)"):
         split(image_set(9, 9), val="val")

@@ -1,94 +1,19 @@
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-
-SECONDS = 120.0  # more than any command of these tests takes on a busy machine
-
-
-class Command:
-    """One `smallvit ...` in a process of its own."""
-
-    def __init__(self, warm: Warm, pid: int, log: Path) -> None:
-        self.warm = warm
-        self.pid = pid
-        self.log = log
-        self.status: int | None = None
-
-    def wait(self, seconds: float = SECONDS) -> int:
-        """The exit status; minus the signal's number where one ended it."""
-        if self.status is None:
-            self.status = self.warm.ask({"wait": self.pid, "seconds": seconds})
-        assert self.status is not None, f"still running after {seconds} s:\n{self.output}"
-        return self.status
-
-    def send(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
-
-    def wait_until(self, happened: Callable[[], bool], seconds: float = SECONDS) -> None:
-        until = time.monotonic() + seconds
-        while not happened():
-            self.status = self.status if self.status is not None else self.warm.ask({"wait": self.pid, "seconds": 0})
-            assert self.status is None, f"ended with {self.status} too early:\n{self.output}"
-            assert time.monotonic() < until, f"nothing happened in {seconds} s:\n{self.output}"
-
-    @property
-    def output(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
+import torch
+from processes import Warm
 
 
-class Warm:
-    """The client of warm.py."""
-
-    def __init__(self, folder: Path) -> None:
-        script = Path(__file__).with_name("warm.py")
-        self.folder = folder
-        self.started: list[Command] = []
-        self.server = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
-        )
-        assert self._answer() == "ready"
-
-    def start(
-        self, *command: str | Path, die: tuple[str, str, int] | None = None, largest_file: int | None = None
-    ) -> Command:
-        log = self.folder / f"{len(self.started)}.log"
-        request = {"command": [str(word) for word in command], "log": str(log), "die": die}
-        self.started.append(Command(self, self.ask({**request, "largest_file": largest_file}), log))
-        return self.started[-1]
-
-    def run(self, *command: str | Path) -> Command:
-        """A command that must succeed."""
-        done = self.start(*command)
-        assert done.wait() == 0, done.output
-        return done
-
-    def ask(self, request: dict[str, Any]) -> Any:
-        assert self.server.stdin
-        self.server.stdin.write(json.dumps(request) + "\n")
-        self.server.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> Any:
-        assert self.server.stdout
-        return json.loads(self.server.stdout.readline())
-
-    def close(self) -> None:
-        for command in self.started:
-            if command.status is None:
-                with suppress(ProcessLookupError):
-                    command.send(signal.SIGKILL)
-        self.server.communicate()
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Several threads wait for each other, and long where other tests want the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

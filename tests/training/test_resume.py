@@ -19,7 +19,7 @@ from runs import RECIPES, all_tensors, assert_same_run, assert_same_tensors, com
 from safetensors import safe_open
 
 import smallvit
-from conftest import Warm
+from processes import Warm
 from smallvit.errors import RunError
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import load_state, save_state
@@ -27,6 +27,7 @@ from smallvit.training.loop import train
 from smallvit.training.session import run_session
 
 KILLED = -signal.SIGKILL
+LIFE = (40_000, 200_000)  # function calls: a step with its checkpoint is 15,000 to 20,000
 Moment = tuple[str, str, int]
 
 
@@ -92,16 +93,12 @@ def test_killed_at_any_moment(name: str, smallvit_command: Warm, reference: Any,
 def test_killed_again_and_again(recipe: str, smallvit_command: Warm, reference: Any, tmp_path: Path) -> None:
     """Kills after any number of function calls; each life is long enough for a step or two at least."""
     expected, folder, draw = reference(recipe), tmp_path / "run", random.Random(recipe)
-    words, lives = [*command(recipe), "--out", str(folder)], 0
-    while True:
-        lives += 1
-        moment = ("after", "run_session", draw.randint(8_000, 30_000))
-        status = (last := smallvit_command.start(*words, die=moment)).wait()
-        if status != KILLED:
-            break
-        words = ["resume", str(folder)]
-    assert status == 0, last.output
-    assert lives > 3, "nothing was killed"
+    words, killed = [*command(recipe), "--out", str(folder)], 0
+    while (life := smallvit_command.start(*words, die=("after", "run_session", draw.randint(*LIFE)))).wait() == KILLED:
+        words, killed = ["resume", str(folder)], killed + 1
+        assert killed < 40, "it does not get on"
+    assert life.wait() == 0, life.output
+    assert killed > 2
     assert_same_run(folder, expected)
 
 

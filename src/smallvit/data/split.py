@@ -81,23 +81,31 @@ NONE = torch.zeros(0, dtype=torch.int64)
 
 
 def _hold_out_test(images: ImageSet, spec: DataSpec, rest: Tensor) -> Held:
-    if isinstance(spec.test, float):
-        return _take(images, rest, spec.test, spec, "test")
-    if spec.test == "auto" and not images.parts:
-        return _take(images, rest, TEST_SHARE, spec, "test")
-    if spec.test == "none" or (spec.test == "auto" and "test" not in images.parts):
-        return rest, NONE, "none"
-    return rest, *_part(images.parts, "test" if spec.test == "auto" else spec.test, "--test")
+    return _hold_out(images, spec, rest, "test", auto_test(images) if spec.test == "auto" else spec.test)
 
 
 def _hold_out_val(images: ImageSet, spec: DataSpec, rest: Tensor) -> Held:
-    if isinstance(spec.val, float):
-        return _take(images, rest, spec.val, spec, "val")
-    if spec.val == "none" or (spec.val == "auto" and spec.train_on == "train+val"):
+    return _hold_out(images, spec, rest, "val", auto_val(images, spec) if spec.val == "auto" else spec.val)
+
+
+def _hold_out(images: ImageSet, spec: DataSpec, rest: Tensor, part: str, what: float | str) -> Held:
+    if isinstance(what, float):
+        return _take(images, rest, what, spec, part)
+    if what == "none":
         return rest, NONE, "none"
-    if spec.val != "auto" or ("val" in images.parts and spec.test != "val"):
-        return rest, *_part(images.parts, "val" if spec.val == "auto" else spec.val, "--val")
-    return _take(images, rest, VAL_SHARE, spec, "val")
+    return rest, *_part(images.parts, what, f"--{part}")
+
+
+def auto_test(images: ImageSet) -> float | str:
+    if not images.parts:
+        return TEST_SHARE
+    return "test" if "test" in images.parts else "none"
+
+
+def auto_val(images: ImageSet, spec: DataSpec) -> float | str:
+    if spec.train_on == "train+val":
+        return "none"
+    return "val" if "val" in images.parts and _plain(spec.test) != "val" else VAL_SHARE
 
 
 def _part(parts: dict[str, Tensor], name: str, flag: str) -> tuple[Tensor, str]:

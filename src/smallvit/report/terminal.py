@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smallvit.data.sources import shown
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.run import Run, replacing
 
@@ -80,15 +81,19 @@ def write_predictions(answers: Sequence[Prediction], path: Path | None) -> int:
     good = [(a.label, a.probability, a.file) for a in answers if a.label is not None]
     header = ("label", "probability", "file")
     if path is None:
-        writer = csv.writer(sys.stdout)
-        writer.writerows([header, *good])
+        rows = ((label, probability, shown(file)) for label, probability, file in good)
+        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
     else:
-        with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([header, *good])
+        # surrogateescape: a file name that is not UTF-8 is written as the bytes it has.
+        with (
+            replacing(path) as part,
+            part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            csv.writer(file, lineterminator="\n").writerows([header, *good])
         print(f"{len(good):,} predictions in {path}", file=sys.stderr)
     bad = [a for a in answers if a.label is None]
     if bad:
         print(f"{len(bad)} files could not be read:", file=sys.stderr)
         for answer in bad:
-            print(f"  {answer.file}: {answer.problem}", file=sys.stderr)
+            print(f"  {shown(answer.file)}: {answer.problem}", file=sys.stderr)
     return len(bad)
