@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+# ("enter" | "leave" | "after", function, count): the count-th time it is entered or left, or that many calls later.
+Moment = tuple[str, str, int]
 SECONDS = 120.0  # more than any command of these tests takes on a busy machine
 
 
@@ -60,11 +62,17 @@ class Warm:
         assert self._answer() == "ready"
 
     def start(
-        self, *command: str | Path, die: tuple[str, str, int] | None = None, largest_file: int | None = None
+        self,
+        *command: str | Path,
+        moment: Moment | None = None,
+        number: signal.Signals = signal.SIGKILL,
+        largest_file: int | None = None,
     ) -> Command:
+        """A command that is killed at a moment of its own, or cannot write files larger than `largest_file`."""
         log = self.folder / f"{len(self.started)}.log"
-        request = {"command": [str(word) for word in command], "log": str(log), "die": die}
-        self.started.append(Command(self, self.ask({**request, "largest_file": largest_file}), log))
+        request = {"command": [str(word) for word in command], "log": str(log), "moment": moment}
+        pid = self.ask({**request, "signal": number, "largest_file": largest_file})
+        self.started.append(Command(self, pid, log))
         return self.started[-1]
 
     def run(self, *command: str | Path) -> Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from smallvit.plan import Plan, make_plan
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import read_tensors
 from smallvit.training.loop import Training
+
+Reference = Callable[[str], Path]  # the run of a recipe that nobody disturbed
 
 # 110 training images in batches of 8: 13 steps an epoch, so that epochs do not end where records do (every 10 steps).
 SMALL: dict[str, Any] = {"data": "digits", "per_class": 11, "batch_size": 8, "epochs": 3, "threads": 1}

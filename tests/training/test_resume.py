@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import torch
-from runs import RECIPES, all_tensors, assert_same_run, assert_same_tensors, command, plan, records, training
+from runs import RECIPES, Reference, all_tensors, assert_same_run, assert_same_tensors, command, plan, records, training
 from safetensors import safe_open
 
 import smallvit
-from processes import Warm
+from processes import Moment, Warm
 from smallvit.errors import RunError
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import load_state, save_state
@@ -28,22 +28,6 @@ from smallvit.training.session import run_session
 
 KILLED = -signal.SIGKILL
 LIFE = (40_000, 200_000)  # function calls: a step with its checkpoint is 15,000 to 20,000
-Moment = tuple[str, str, int]
-
-
-@pytest.fixture(scope="session")
-def reference(smallvit_command: Warm, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The run of a recipe that nobody killed, made once."""
-    made: dict[str, Path] = {}
-
-    def get(recipe: str) -> Path:
-        if recipe not in made:
-            folder = tmp_path_factory.mktemp("reference") / recipe
-            smallvit_command.run(*command(recipe), "--out", folder)
-            made[recipe] = folder
-        return made[recipe]
-
-    return get
 
 
 # ---- real processes, killed at chosen moments --------------------------------------------------------
@@ -78,11 +62,11 @@ MOMENTS: dict[str, list[Moment]] = {
 
 
 @pytest.mark.parametrize("name", MOMENTS)
-def test_killed_at_any_moment(name: str, smallvit_command: Warm, reference: Any, tmp_path: Path) -> None:
+def test_killed_at_any_moment(name: str, smallvit_command: Warm, reference: Reference, tmp_path: Path) -> None:
     expected, folder = reference("vit"), tmp_path / "run"
     words = [*command("vit"), "--out", str(folder)]
     for moment in MOMENTS[name]:
-        killed = smallvit_command.start(*words, die=moment)
+        killed = smallvit_command.start(*words, moment=moment)
         assert killed.wait() == KILLED, f"{moment} never came:\n{killed.output}"
         words = ["resume", str(folder)]
     smallvit_command.run(*words)
@@ -90,11 +74,11 @@ def test_killed_at_any_moment(name: str, smallvit_command: Warm, reference: Any,
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES])
-def test_killed_again_and_again(recipe: str, smallvit_command: Warm, reference: Any, tmp_path: Path) -> None:
+def test_killed_again_and_again(recipe: str, smallvit_command: Warm, reference: Reference, tmp_path: Path) -> None:
     """Kills after any number of function calls; each life is long enough for a step or two at least."""
     expected, folder, draw = reference(recipe), tmp_path / "run", random.Random(recipe)
     words, killed = [*command(recipe), "--out", str(folder)], 0
-    while (life := smallvit_command.start(*words, die=("after", "run_session", draw.randint(*LIFE)))).wait() == KILLED:
+    while (life := smallvit_command.start(*words, moment=("after", "run_session", draw.randint(*LIFE)))).wait() == KILLED:
         words, killed = ["resume", str(folder)], killed + 1
         assert killed < 40, "it does not get on"
     assert life.wait() == 0, life.output
@@ -102,7 +86,7 @@ def test_killed_again_and_again(recipe: str, smallvit_command: Warm, reference: 
     assert_same_run(folder, expected)
 
 
-def test_killed_from_outside_while_it_writes(reference: Any, tmp_path: Path) -> None:
+def test_killed_from_outside_while_it_writes(reference: Reference, tmp_path: Path) -> None:
     """The plain way: `python -m smallvit`, and kill -9 when half a checkpoint is seen on disk."""
     expected, folder = reference("vit"), tmp_path / "run"
     smallvit_m = [sys.executable, "-m", "smallvit"]
@@ -121,14 +105,14 @@ def test_killed_from_outside_while_it_writes(reference: Any, tmp_path: Path) -> 
     assert_same_run(folder, expected)
 
 
-def test_resuming_a_finished_run_changes_nothing(smallvit_command: Warm, reference: Any, tmp_path: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(smallvit_command: Warm, reference: Reference, tmp_path: Path) -> None:
     folder = shutil.copytree(reference("vit"), tmp_path / "run")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     assert "already finished" in smallvit_command.run("resume", folder).output
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_one_process_at_a_time(smallvit_command: Warm, reference: Any, tmp_path: Path) -> None:
+def test_one_process_at_a_time(smallvit_command: Warm, reference: Reference, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = smallvit_command.start(*command("vit"), "--out", folder)
     first.wait_until(lambda: (folder / "metrics.jsonl").exists())
@@ -142,11 +126,11 @@ def test_one_process_at_a_time(smallvit_command: Warm, reference: Any, tmp_path:
 # ---- the records ---------------------------------------------------------------------------------------
 
 
-def test_records_after_the_checkpoint_are_written_anew(smallvit_command: Warm, reference: Any, tmp_path: Path) -> None:
+def test_records_after_the_checkpoint_are_written_anew(smallvit_command: Warm, reference: Reference, tmp_path: Path) -> None:
     """With checkpoints far apart the log runs ahead of the state; a torn line is dropped with the rest."""
     folder = tmp_path / "run"
     words = command("vit", checkpoint_seconds=3600)
-    killed = smallvit_command.start(*words, "--out", folder, die=("enter", "take_step", 32))
+    killed = smallvit_command.start(*words, "--out", folder, moment=("enter", "take_step", 32))
     assert killed.wait() == KILLED, killed.output
     assert [record["step"] for record in records(folder)] == [10, 13, 13, 20, 26, 26, 30]
     with (folder / "metrics.jsonl").open("a") as file:
@@ -158,11 +142,11 @@ def test_records_after_the_checkpoint_are_written_anew(smallvit_command: Warm, r
 
 
 def test_best_is_found_again_when_it_lies_after_the_checkpoint(
-    smallvit_command: Warm, reference: Any, tmp_path: Path
+    smallvit_command: Warm, reference: Reference, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     killed = smallvit_command.start(
-        *command("vit", checkpoint_seconds=3600), "--out", folder, die=("enter", "score", 2)
+        *command("vit", checkpoint_seconds=3600), "--out", folder, moment=("enter", "score", 2)
     )
     assert killed.wait() == KILLED, killed.output
     with safe_open(folder / "state" / "best.safetensors", "pt") as file:
@@ -236,7 +220,7 @@ def test_threads_are_those_of_the_recipe(tmp_path: Path) -> None:
         assert torch.get_num_threads() == before
 
 
-def test_resume_uses_the_threads_of_the_run_not_those_of_the_caller(reference: Any, tmp_path: Path) -> None:
+def test_resume_uses_the_threads_of_the_run_not_those_of_the_caller(reference: Reference, tmp_path: Path) -> None:
     folder = shutil.copytree(reference("vit"), tmp_path / "run")
     for name in ("results.json", "model.safetensors", "metrics.jsonl"):
         (folder / name).unlink()

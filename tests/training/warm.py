@@ -1,8 +1,9 @@
 """A process that has imported everything and forks a child for every command: real processes without the wait.
 
 Importing torch takes seconds, and the tests of this folder kill dozens of processes. Requests and answers are lines
-of JSON on standard input and output. A child may be told to die by SIGKILL when it enters or leaves a function for
-the n-th time, or at its n-th function call: the profile hook of Python sees them, so the program needs none.
+of JSON on standard input and output. A child may be told to send itself a signal (SIGKILL, SIGINT) when it enters or
+leaves a function for the n-th time, or n function calls later: Python's profile hook sees them, so the program needs
+no hooks of its own.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def child(request):
         sys.argv = ["smallvit", *request["command"]]
         from smallvit.cli import main
 
-        if request["die"]:
-            sys.setprofile(executioner(*request["die"]))
+        if request["moment"]:
+            sys.setprofile(watcher(request["signal"], *request["moment"]))
         main()
         status = 0
     except SystemExit as leaving:
@@ -84,8 +85,8 @@ def child(request):
         os._exit(status)
 
 
-def executioner(when, name, count):
-    """Kill this process at the `count`-th time it enters or leaves `name`, or (`after`) that many calls later."""
+def watcher(number, when, name, count):
+    """Send the signal at the `count`-th time `name` is entered or left, or (`after`) that many calls after it."""
     events = {"enter": ("call", "c_call"), "leave": ("return", "c_return"), "after": ("call", "c_call")}[when]
     seen = 0
 
@@ -98,7 +99,8 @@ def executioner(when, name, count):
         else:
             seen += name == (argument.__name__ if event.startswith("c_") else frame.f_code.co_name)
         if seen == count:
-            os.kill(os.getpid(), signal.SIGKILL)
+            sys.setprofile(None)
+            os.kill(os.getpid(), number)
 
     return watch
 

@@ -144,45 +144,31 @@ def warp(images_BCHW: Tensor, matrix_B23: Tensor, fill_C: Tensor) -> Tensor:
     The matrix maps places of the new image to places of the old one, in pixels from the top left corner. The
     border is hard, as Pillow's is: the last half pixel of an image is not mixed with the fill.
     """
-    B, C, H, W = images_BCHW.shape
-    half_21 = matrix_B23.new_tensor([[2 / W], [2 / H]])
-    matrix_B23 = matrix_B23 * half_21  # to the units of grid_sample: -1..1 over the image
-    x_W = torch.arange(W, device=images_BCHW.device) + 0.5
-    y_H1 = torch.arange(H, device=images_BCHW.device)[:, None] + 0.5
-    across_B21W = matrix_B23[:, :, 0, None, None] * x_W
-    down_B2H1 = matrix_B23[:, :, 1, None, None] * y_H1 + (matrix_B23[:, :, 2, None, None] - 1)
-    places_B2HW = across_B21W + down_B2H1
-    views_BCHW = F.grid_sample(
-        images_BCHW.float(), places_B2HW.permute(0, 2, 3, 1), padding_mode="border", align_corners=False
-    )
-    seen_BHW = (places_B2HW.abs_() <= 1).all(1)
-    return torch.where(seen_BHW[:, None], views_BCHW, fill_C[:, None, None])
-
-
-def rotation(degrees_B: Tensor, height: int, width: int) -> Tensor:
-    """(B, 2, 3): turns images counter-clockwise around their middle."""
-    angle_B = torch.deg2rad(degrees_B)
-    cos_B, sin_B = angle_B.cos(), angle_B.sin()
-    rows = [torch.stack([cos_B, -sin_B]), torch.stack([sin_B, cos_B])]
-    return about_centre(torch.stack(rows).permute(2, 0, 1), height, width)
+    H, W = images_BCHW.shape[-2:]
+    matrix_B23 = matrix_B23 * matrix_B23.new_tensor([[2 / W], [2 / H]])  # grid_sample's units: -1..1 over the image
+    x_W = torch.arange(0.5, W, device=images_BCHW.device)
+    y_H1 = torch.arange(0.5, H, device=images_BCHW.device)[:, None]
+    by_x_B2, by_y_B2, start_B2 = matrix_B23[..., None, None].unbind(2)
+    places_B2HW = by_x_B2 * x_W + (by_y_B2 * y_H1 + (start_B2 - 1))
+    fill_C11 = fill_C[:, None, None]
+    places_BHW2 = places_B2HW.permute(0, 2, 3, 1)
+    views_BCHW = F.grid_sample(images_BCHW - fill_C11, places_BHW2, padding_mode="border", align_corners=False)
+    seen_BHW = torch.maximum(*places_B2HW.abs_().unbind(1)) <= 1
+    return views_BCHW.mul_(seen_BHW[:, None]).add_(fill_C11)
 
 
 def about_centre(linear_B22: Tensor, height: int, width: int) -> Tensor:
-    """(B, 2, 3): the linear map around the middle of the image instead of its corner."""
+    """(..., 2, 3): the linear maps around the middle of the image instead of its corner."""
     middle_2 = linear_B22.new_tensor([width / 2, height / 2])
-    return torch.cat([linear_B22, (middle_2 - linear_B22 @ middle_2)[:, :, None]], 2)
+    return torch.cat([linear_B22, (middle_2 - linear_B22 @ middle_2)[..., None]], -1)
 
 
-def shift(x_B: Tensor, y_B: Tensor) -> Tensor:
-    """(B, 2, 3): what lies (x, y) pixels further right and down comes to each place."""
-    identity_B22 = torch.eye(2, device=x_B.device).expand(len(x_B), 2, 2)
-    return torch.cat([identity_B22, torch.stack([x_B, y_B], 1)[:, :, None]], 2)
+def turned(angle_B: Tensor) -> Tensor:
+    """(..., 2, 2): the map that turns images counter-clockwise."""
+    cos_B, sin_B = angle_B.cos(), angle_B.sin()
+    return torch.stack([cos_B, -sin_B, sin_B, cos_B], -1).unflatten(-1, (2, 2))
 
 
 def to_bytes(pixels_BCHW: Tensor) -> Tensor:
-    """Pixels in 0..255 as uint8, rounded."""
-    return pixels_BCHW if pixels_BCHW.dtype == torch.uint8 else (pixels_BCHW + 0.5).to(torch.uint8)
-
-
-def fill_colour(mean: Sequence[float]) -> Tensor:
-    return torch.tensor([min(255, round(255 * m)) for m in mean], dtype=torch.float32)
+    """Floats in 0..255 rounded to uint8, by way of int16: torch has a quick path for each half of it."""
+    return pixels_BCHW.add_(0.5).to(torch.int16).to(torch.uint8)

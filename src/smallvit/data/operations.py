@@ -49,10 +49,10 @@ def brightened(factor_B: Tensor) -> Tensor:
 # ---- tables that depend on the image: (B, C or 1, V) ---------------------------------------------------
 
 
-def contrasted(pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:
+def contrasted(grey_BHW: Tensor, factor_B: Tensor) -> Tensor:
     """Values move away from the image's mean grey, or towards it."""
-    mean_B1 = (luma(pixels_BCHW).mean((1, 2), dtype=torch.float64) + 0.5).floor().float()[:, None]
-    return _table(mean_B1 + factor_B[:, None] * (_values(factor_B) - mean_B1))
+    mean_B1 = grey_BHW.mean((1, 2)).add_(0.5).floor_()[:, None]
+    return _table((_values(factor_B) - mean_B1).mul_(factor_B[:, None]).add_(mean_B1))
 
 
 def stretched(pixels_BCHW: Tensor) -> Tensor:
@@ -68,18 +68,16 @@ def stretched(pixels_BCHW: Tensor) -> Tensor:
 
 def equalized(pixels_BCHW: Tensor) -> Tensor:
     """Each channel's values become about equally frequent, by its histogram."""
-    B, C = pixels_BCHW.shape[:2]
+    B, C, H, W = pixels_BCHW.shape
+    pixels_BCP = pixels_BCHW.view(B, C, H * W)
     first_BC1 = torch.arange(0, B * C * 256, 256, dtype=torch.int32, device=pixels_BCHW.device).view(B, C, 1)
-    entries = (pixels_BCHW.flatten(2) + first_BC1).flatten()
-    counts_BCV = torch.bincount(entries, minlength=B * C * 256).view(B, C, 256)
-    value_V = torch.arange(256, device=pixels_BCHW.device)
-    lightest_BC1 = pixels_BCHW.flatten(2).amax(2, keepdim=True).long()
+    counts_BCV = torch.bincount((pixels_BCP + first_BC1).flatten(), minlength=B * C * 256).view(B, C, 256)
+    below_BCV = (counts_BCV.cumsum(2) - counts_BCV).double()
     # The lightest value's own pixels do not count towards the step, and an image of few pixels has no step.
-    upto_BCV = counts_BCV.cumsum(2)
-    below_BCV = upto_BCV - counts_BCV
-    step_BC1 = below_BCV.gather(2, lightest_BC1) // 255
-    equal_BCV = (below_BCV + step_BC1 // 2) // step_BC1.clamp(min=1)
-    return torch.where(step_BC1 > 0, equal_BCV, value_V).clamp_(0, 255).to(torch.uint8)
+    lightest_BC1 = pixels_BCP.amax(2, keepdim=True).long()
+    step_BC1 = (below_BCV.gather(2, lightest_BC1) / 255).floor_()
+    equal_BCV = (below_BCV + (step_BC1 / 2).floor_()).div_(step_BC1)
+    return torch.where(step_BC1 > 0, equal_BCV, _values(equal_BCV)).clamp_(0, 255).to(torch.uint8)
 
 
 def _values(like: Tensor) -> Tensor:
@@ -93,9 +91,9 @@ def _table(values_BV: Tensor) -> Tensor:
 # ---- operations that look at more than one value -------------------------------------------------------
 
 
-def saturated(pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:
+def saturated(pixels_BCHW: Tensor, grey_BHW: Tensor, factor_B: Tensor) -> Tensor:
     """RGB images with more or less colour; a factor of 0 leaves grey."""
-    return _blend(luma(pixels_BCHW)[:, None], pixels_BCHW, factor_B)
+    return _blend(grey_BHW[:, None], pixels_BCHW, factor_B)
 
 
 def sharpened(pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:

@@ -5,11 +5,13 @@ draws one of fifteen operations, which then happens with probability 0.5, at a l
 operations are bilinear (timm draws bilinear or bicubic) and leave the mean colour where the image ends.
 
 In each layer the samples are sorted by operation, so that an operation is one call on a slice of the batch.
-L layers, B samples, n of them with the same kind of operation; C channels, H by W pixels, V = 256 values.
+L layers, B samples, n of them with the same kind of operation; C channels, H by W pixels, V = 256 values,
+K = 15 operations and nothing at all.
 """
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import NamedTuple
 
@@ -18,23 +20,34 @@ from torch import Tensor
 
 from smallvit.data import operations as op
 from smallvit.data.draws import normal_from
-from smallvit.data.geometry import rotation, to_bytes, warp
+from smallvit.data.geometry import about_centre, to_bytes, turned, warp
 from smallvit.randomness import key_of, uniform
 
 HIGHEST = 10.0  # levels run from 0 to 10
-FIXED = ("Invert", "Posterize", "Solarize", "SolarizeAdd")  # their tables do not depend on the image
-MAPS = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
-OPERATIONS = ("AutoContrast", "Equalize", "Contrast", "Brightness", *FIXED, "Color", "Sharpness", *MAPS)
+# Sorted by how they are computed: a table that is known beforehand, a table, a mixture of two images, a map.
+OPERATIONS = (
+    *("Invert", "Posterize", "Solarize", "SolarizeAdd"),
+    *("Brightness", "AutoContrast", "Equalize", "Contrast"),
+    *("Color", "Sharpness"),
+    *("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"),
+)
 NOTHING = len(OPERATIONS)
-_FIRST_FIXED, _FIRST_MAP = OPERATIONS.index(FIXED[0]), OPERATIONS.index(MAPS[0])
 
 
-class Layer(NamedTuple):
-    """What happens to B samples: an operation (or NOTHING), its level in 0..10, and +1 or -1. L B before sorting."""
+class Drawn(NamedTuple):
+    """For each layer and sample an operation (or NOTHING), its level in 0..10, and +1 or -1."""
 
-    kind: Tensor
-    level: Tensor
-    sign: Tensor
+    kind_LB: Tensor
+    level_LB: Tensor
+    sign_LB: Tensor
+
+
+class Arguments(NamedTuple):
+    """What each kind of operation takes, for all samples: those that drew another kind ignore it."""
+
+    table_B: Tensor  # which of the tables that are known beforehand
+    factor_B: Tensor  # how much of the image to mix with its plain version
+    matrix_B23: Tensor
 
 
 class Policy(NamedTuple):
@@ -47,23 +60,20 @@ class Policy(NamedTuple):
     fill_C: Tensor
 
     def __call__(self, pixels_BCHW: Tensor, key: int, positions_B: Tensor) -> Tensor:
-        """The uint8 images after all layers."""
+        """The uint8 images after all layers, as new images."""
         drawn = self.draw(key, positions_B)
-        order_LB = drawn.kind.argsort(stable=True, dim=1)
-        place_LB = order_LB.argsort(dim=1)  # where each sample went
-        sorted_LB = Layer(*(part.gather(1, order_LB) for part in drawn))
-        edges = torch.arange(NOTHING + 1, device=positions_B.device).expand(self.layers, -1).contiguous()
-        ends = torch.searchsorted(sorted_LB.kind, edges, right=True).tolist()  # the only wait for the device
-        move_B = order_LB[0]
-        for index in range(self.layers):
-            pixels_BCHW = pixels_BCHW.index_select(0, move_B)
-            apply(pixels_BCHW, Layer(*(part[index] for part in sorted_LB)), ends[index], self.fill_C)
-            move_B = place_LB[index]
-            if index + 1 < self.layers:
-                move_B = move_B[order_LB[index + 1]]
-        return pixels_BCHW.index_select(0, move_B)
+        order_LB = drawn.kind_LB.argsort(stable=True, dim=1)
+        drawn = Drawn(*(part_LB.gather(1, order_LB) for part_LB in drawn))
+        arguments_LB = arguments(drawn, *pixels_BCHW.shape[-2:])
+        where_LB = order_LB.argsort(dim=1)  # the place to which each sample was sorted
+        from_B = order_LB[0]
+        for layer, ends in enumerate(ends_of(drawn.kind_LB)):
+            pixels_BCHW = pixels_BCHW.index_select(0, from_B)
+            apply(pixels_BCHW, ends, Arguments(*(part_LB[layer] for part_LB in arguments_LB)), self.fill_C)
+            from_B = where_LB[layer] if layer + 1 == self.layers else where_LB[layer][order_LB[layer + 1]]
+        return pixels_BCHW.index_select(0, from_B)
 
-    def draw(self, key: int, positions_B: Tensor) -> Layer:
+    def draw(self, key: int, positions_B: Tensor) -> Drawn:
         draws_BLK = uniform(key_of(key, "policy"), positions_B, 4 * self.layers).view(-1, self.layers, 4)
         which_LB, happens_LB, level_LB, sign_LB = draws_BLK.permute(2, 1, 0)
         kind_LB = (which_LB * NOTHING).long().masked_fill_(happens_LB >= self.probability, NOTHING)
@@ -71,59 +81,51 @@ class Policy(NamedTuple):
             level_LB = level_LB * HIGHEST
         else:
             level_LB = (self.magnitude + self.std * normal_from(level_LB)).clamp_(0, HIGHEST)
-        return Layer(kind_LB, level_LB, torch.sign(0.5 - sign_LB - 2**-25))
+        return Drawn(kind_LB, level_LB, torch.where(sign_LB < 0.5, 1.0, -1.0))
 
 
-def apply(pixels_BCHW: Tensor, layer: Layer, ends: list[int], fill_C: Tensor) -> None:
-    """One layer, in place, on samples sorted by operation: `ends` says where each operation's samples end.
-
-    Color needs red, green and blue, and does nothing without them.
-    """
-    H, W = pixels_BCHW.shape[-2:]
-    bounds = dict(zip(OPERATIONS, zip([0, *ends], ends), strict=False))  # start and end
-    factor_B = (1 + layer.sign * layer.level * (0.9 / HIGHEST)).clamp(min=0.1)
-    tables_end = bounds[FIXED[-1]][1]
-    if tables_end:
-        tables_nCV = make_tables(pixels_BCHW, layer, factor_B, bounds)
-        pixels_BCHW[:tables_end] = op.lookup(pixels_BCHW[:tables_end], tables_nCV)
-    for name, blended in (("Color", op.saturated), ("Sharpness", op.sharpened)):
-        start, end = bounds[name]
-        if start < end and (name != "Color" or pixels_BCHW.shape[1] == 3):
-            pixels_BCHW[start:end] = blended(pixels_BCHW[start:end], factor_B[start:end])
-    start, end = bounds[MAPS[0]][0], bounds[MAPS[-1]][1]
-    if start < end:
-        matrix_n23 = make_maps(layer.kind[start:end], (layer.level * layer.sign)[start:end], H, W)
-        pixels_BCHW[start:end] = to_bytes(warp(pixels_BCHW[start:end], matrix_n23, fill_C))
+def ends_of(kind_LB: Tensor) -> list[list[int]]:
+    """Where each operation's samples end, in every layer of sorted ones. Waits for the device, once per batch."""
+    edges_LK = torch.arange(NOTHING, device=kind_LB.device).repeat(len(kind_LB), 1)
+    ends: list[list[int]] = torch.searchsorted(kind_LB, edges_LK, right=True).tolist()
+    return ends
 
 
-def make_tables(
-    pixels_BCHW: Tensor, layer: Layer, factor_B: Tensor, bounds: dict[str, tuple[int, int]]
-) -> Tensor:
-    """(n, C, V): one table for each of the first n samples, whose operations are tables."""
-    parts = {name: slice(*bounds[name]) for name in OPERATIONS[:_FIRST_FIXED]}
-    fixed = slice(bounds[FIXED[0]][0], bounds[FIXED[-1]][1])
-    tables = [
-        op.stretched(pixels_BCHW[parts["AutoContrast"]]),
-        op.equalized(pixels_BCHW[parts["Equalize"]]),
-        op.contrasted(pixels_BCHW[parts["Contrast"]], factor_B[parts["Contrast"]]),
-        op.brightened(factor_B[parts["Brightness"]]),
-        fixed_tables(layer.kind[fixed], layer.level[fixed]),
-    ]
-    return torch.cat([table.expand(-1, pixels_BCHW.shape[1], -1) for table in tables])
-
-
-def fixed_tables(kind_n: Tensor, level_n: Tensor) -> Tensor:
-    """(n, 1, V) for the operations of which there are only so many tables: a level picks one."""
-    steps_K = torch.tensor([0, 4, 256, 110], device=kind_n.device)
-    first_K = torch.tensor([0, 1, 6, 263], device=kind_n.device)
-    kind_n = kind_n - _FIRST_FIXED
-    table_n = first_K[kind_n] + (level_n / HIGHEST * steps_K[kind_n]).long()
-    return _all_fixed_tables(kind_n.device).index_select(0, table_n)
+def arguments(drawn: Drawn, height: int, width: int) -> Arguments:
+    """From levels to arguments, with timm's ranges. Shears hold on to the top left corner, as they do there."""
+    first_K, steps_K, angle_K, slopes_K6 = _ranges(height, width, drawn.kind_LB.device)
+    share_LB = drawn.level_LB / HIGHEST
+    signed_LB = share_LB * drawn.sign_LB
+    table_LB = first_K[drawn.kind_LB] + (share_LB * steps_K[drawn.kind_LB]).long()
+    factor_LB = (1 + 0.9 * signed_LB).clamp_(min=0.1)
+    matrix_LB23 = about_centre(turned(signed_LB * angle_K[drawn.kind_LB]), height, width)
+    moved_LB23 = signed_LB[..., None, None] * slopes_K6[drawn.kind_LB].unflatten(-1, (2, 3))
+    return Arguments(table_LB, factor_LB, matrix_LB23 + moved_LB23)
 
 
 @cache
-def _all_fixed_tables(device: torch.device) -> Tensor:
-    """Invert, then Posterize, Solarize and SolarizeAdd from their weakest to their strongest."""
+def _ranges(height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Per operation: its first table and how many more there are; the largest angle; the largest change of a map."""
+    tables = {"Invert": (0, 0), "Posterize": (1, 4), "Solarize": (6, 256), "SolarizeAdd": (263, 110)}
+    slopes = {
+        "ShearX": (0, 0.3, 0, 0, 0, 0),
+        "ShearY": (0, 0, 0, 0.3, 0, 0),
+        "TranslateX": (0, 0, 0.45 * width, 0, 0, 0),
+        "TranslateY": (0, 0, 0, 0, 0, 0.45 * height),
+    }
+    names = (*OPERATIONS, "nothing")
+    columns = (
+        [tables.get(name, (0, 0))[0] for name in names],
+        [tables.get(name, (0, 0))[1] for name in names],
+        [math.radians(30.0 * (name == "Rotate")) for name in names],
+        [slopes.get(name, (0.0,) * 6) for name in names],
+    )
+    return tuple(torch.tensor(column, device=device) for column in columns)
+
+
+@cache
+def _known_tables(device: torch.device) -> Tensor:
+    """Invert, then Posterize, Solarize and SolarizeAdd, each from its weakest to its strongest table: (373, 1, V)."""
     # timm's strongest Posterize keeps no bit: a black image, which teaches nothing (and Pillow refuses it).
     bits = torch.tensor([4.0, 3, 2, 1, 1])
     threshold, amount = torch.arange(256.0, -1, -1), torch.arange(111.0)
@@ -131,12 +133,29 @@ def _all_fixed_tables(device: torch.device) -> Tensor:
     return torch.cat(tables).to(device)
 
 
-def make_maps(kind_n: Tensor, amount_n: Tensor, height: int, width: int) -> Tensor:
-    """(n, 2, 3) for geometric operations. Shears hold on to the top left corner, as in timm."""
-    share_n = amount_n / HIGHEST
-    kind_n = kind_n - _FIRST_MAP
-    slopes = torch.zeros(len(MAPS), 2, 3, device=kind_n.device)
-    slopes[1, 0, 1] = slopes[2, 1, 0] = 0.3
-    slopes[3, 0, 2], slopes[4, 1, 2] = 0.45 * width, 0.45 * height
-    turned_n23 = rotation(30 * share_n * (kind_n == 0), height, width)
-    return turned_n23 + share_n[:, None, None] * slopes[kind_n]
+def apply(pixels_BCHW: Tensor, ends: list[int], args: Arguments, fill_C: Tensor) -> None:
+    """One layer, in place, on samples sorted by operation. Color does nothing where there is no colour."""
+    C = pixels_BCHW.shape[1]
+    starts = [0, *ends]
+    part = {name: slice(start, end) for name, start, end in zip(OPERATIONS, starts, ends, strict=False)}
+    known, tables = slice(0, part["SolarizeAdd"].stop), slice(0, part["Contrast"].stop)
+    contrasts, greyed = part["Contrast"], slice(part["Contrast"].start, part["Color"].stop)
+    maps = slice(part["Rotate"].start, part["TranslateY"].stop)
+    grey_nHW = op.luma(pixels_BCHW[greyed])
+    if tables.stop:
+        made = (
+            _known_tables(pixels_BCHW.device).index_select(0, args.table_B[known]),
+            op.brightened(args.factor_B[part["Brightness"]]),
+            op.stretched(pixels_BCHW[part["AutoContrast"]]),
+            op.equalized(pixels_BCHW[part["Equalize"]]),
+            op.contrasted(grey_nHW[: contrasts.stop - contrasts.start], args.factor_B[contrasts]),
+        )
+        table_nCV = torch.cat([table_nCV.expand(-1, C, -1) for table_nCV in made])
+        pixels_BCHW[tables] = op.lookup(pixels_BCHW[tables], table_nCV)
+    if (color := part["Color"]).stop > color.start and C == 3:
+        grey_nHW = grey_nHW[contrasts.stop - contrasts.start :]
+        pixels_BCHW[color] = op.saturated(pixels_BCHW[color], grey_nHW, args.factor_B[color])
+    if (sharp := part["Sharpness"]).stop > sharp.start:
+        pixels_BCHW[sharp] = op.sharpened(pixels_BCHW[sharp], args.factor_B[sharp])
+    if maps.stop > maps.start:
+        pixels_BCHW[maps] = to_bytes(warp(pixels_BCHW[maps], args.matrix_B23[maps], fill_C))

@@ -156,9 +156,9 @@ class Recorder:
             log.add(record)
 
     def _divergence(self) -> str:
-        lr = known(self.t.recipe.optimizer.lr)
+        lr, last_good = known(self.t.recipe.optimizer.lr), min(self.checked, self.t.done - 1)
         return (
-            f"the loss or its gradient became NaN or infinite between steps {self.checked:,} and {self.t.done:,}. "
+            f"the loss or its gradient became NaN or infinite between steps {last_good:,} and {self.t.done:,}. "
             f"The last good weights are in {self.folder / 'state' / 'latest.safetensors'}. "
             f"Try a new run with a smaller learning rate (--lr {lr / 4:.2g}), a longer warm-up or stronger clipping"
         )
