@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from helpers import make_folder, noise_image
-from smallvit.data import sources
+from smallvit.data import files
 from smallvit.data.cache import cache_folder
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
@@ -40,18 +40,22 @@ def photos(tmp_path: Path) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were decoded, as they are."""
     found: list[Path] = []
-    read_image = sources.read_image
+    read_image = files.read_image
 
     def reading(path: Path, *rest: object) -> torch.Tensor:
         found.append(path)
         return read_image(path, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sources, "read_image", reading)
+    monkeypatch.setattr(files, "read_image", reading)
     return found
 
 
 def load(path: str | Path, size: int = 12, fit: str = "crop", channels: int = 3) -> ImageSet:
     return open_source(str(path)).load(size, fit, channels)  # type: ignore[arg-type]
+
+
+def pixels(images: ImageSet) -> torch.Tensor:
+    return images.images_NCSS[torch.arange(len(images))]
 
 
 def entries(cache: Path) -> list[Path]:
@@ -236,6 +240,132 @@ def test_processes_that_build_the_same_entry_at_once(cache: Path, photos: Path) 
     assert answers[0] == answers[1]
     assert len(answers[0].split()) == 16
     assert len(entries(cache)) == 16
+
+
+def decoding_process(photos: Path, size: int) -> subprocess.Popen[str]:
+    """A process that decodes slowly and says so once it is in the middle of it."""
+    code = textwrap.dedent("""
+        import sys, time
+        from smallvit.data import files
+        read_image, count = files.read_image, 0
+        def slowly(*arguments):
+            global count
+            count += 1
+            if count == 4:
+                print("half-way", flush=True)
+            if count >= 4:
+                time.sleep(60)
+            return read_image(*arguments)
+        files.read_image = slowly
+        from smallvit.data.sources import open_source
+        open_source(sys.argv[1]).load(int(sys.argv[2]), "crop", 3)
+    """)
+    command = [sys.executable, "-c", code, str(photos), str(size)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_killed_half_way(cache: Path, photos: Path, decoded: list[Path]) -> None:
+    """The half-built entry is never taken for a whole one, and is gone after the next build."""
+    process = decoding_process(photos, 12)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half-way\n"
+    assert len(list(cache.glob(".building-*"))) == 1
+    process.kill()
+    process.wait()
+    images = load(photos)
+    assert len(decoded) == 6
+    for row, file in enumerate(images.files):
+        klass, name = Path(file).parts
+        expected = np.asarray(noise_image(f"{klass}/{int(Path(name).stem)}"))
+        assert np.array_equal(pixels(images)[row].permute(1, 2, 0).numpy(), expected)
+    assert not list(cache.glob(".building-*"))
+    assert len(entries(cache)) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_what_a_living_process_builds_is_left_alone(cache: Path, photos: Path) -> None:
+    process = decoding_process(photos, 12)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half-way\n"
+        load(photos, size=10)
+        load(photos)
+        assert len(list(cache.glob(".building-*"))) == 1
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("victim", ["000.png", "002.png"])
+def test_file_changed_while_decoding(cache: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, victim: str) -> None:
+    """Before it is decoded or after: what was read is used, with its own fingerprint, and never kept as something else."""
+    before = load(photos, size=11)
+    read_image, seen = files.read_image, [0]
+
+    def reading(path: Path, *rest: object) -> torch.Tensor:
+        seen[0] += 1
+        if seen[0] == 4:
+            noise_image("changed").save(photos / "cat" / victim)
+        return read_image(path, *rest)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "read_image", reading)
+        patch.setattr(os, "cpu_count", lambda: 1)
+        during = load(photos)
+    assert len(entries(cache)) == 1  # that of `before`
+    after = load(photos)
+    fresh = [files.read_image(photos / file, 12, "crop", 3) for file in after.files]
+    assert torch.equal(pixels(after), torch.stack(fresh))
+    same = torch.equal(pixels(during), pixels(after))
+    assert (during.fingerprint == after.fingerprint) == same
+    assert load(photos, size=11).fingerprint != before.fingerprint
+
+
+def test_files_that_change_all_the_time(cache: Path, photos: Path) -> None:
+    """Another process writes while this one loads; when it has stopped, what is loaded is what is there."""
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from helpers import noise_image
+        print("ready", flush=True)
+        for number in range(100_000):
+            file = Path(sys.argv[1], "cat" if number % 2 else "dog", f"{number % 3:03d}.png")
+            noise_image(str(number)).save(file.with_suffix(".new"), "png")
+            file.with_suffix(".new").replace(file)
+    """)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(photos)], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    try:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        for _ in range(30):
+            load(photos)
+    finally:
+        writer.kill()
+        writer.wait()
+    for _ in range(2):
+        images = load(photos)
+        fresh = [files.read_image(photos / file, 12, "crop", 3) for file in images.files]
+        assert torch.equal(pixels(images), torch.stack(fresh))
+
+
+def test_copy_that_keeps_size_and_time_is_another_file(cache: Path, photos: Path) -> None:
+    """As `cp -p` or an archive does it; uncompressed, so that the size stays too."""
+    for number in range(2):
+        noise_image(f"bmp {number}").save(photos / "cat" / f"{number}.bmp")
+    load(photos)
+    old, new = photos / "cat" / "0.bmp", photos / "cat" / "1.bmp"
+    status = old.stat()
+    assert new.stat().st_size == status.st_size
+    time.sleep(0.05)
+    old.write_bytes(new.read_bytes())
+    os.utime(old, ns=(status.st_atime_ns, status.st_mtime_ns))
+    images = load(photos)
+    rows = [images.files.index(str(Path("cat", name))) for name in ("0.bmp", "1.bmp")]
+    assert torch.equal(*(pixels(images)[row] for row in rows))
 
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -120,13 +120,15 @@ def test_exif_rotation_is_applied(tmp_path: Path) -> None:
 # ---- the header --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "is_grey"), [("L", True), ("1", True), ("LA", True), ("RGB", False), ("RGBA", False)])
-def test_header_tells_side_and_grey(tmp_path: Path, mode: str, is_grey: bool) -> None:
-    assert read_header(saved(tmp_path / "x.png", Image.new(mode, (30, 20)))) == (20, is_grey)
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("RGBA", 3), ("P", 3)])
+def test_header_tells_side_and_channels(tmp_path: Path, mode: str, channels: int) -> None:
+    assert read_header(saved(tmp_path / "x.png", Image.new(mode, (30, 20)))) == (20, channels, False)
 
 
-def test_16_bit_header_is_grey(tmp_path: Path) -> None:
-    assert read_header(saved(tmp_path / "x.png", Image.fromarray(np.zeros((8, 9), np.uint16)))) == (8, True)
+def test_16_bit_header_is_grey_and_wide(tmp_path: Path) -> None:
+    for suffix in ("png", "tif"):
+        path = saved(tmp_path / f"x.{suffix}", Image.fromarray(np.zeros((8, 9), np.uint16)))
+        assert read_header(path) == (8, 1, True)
 
 
 # ---- fit ---------------------------------------------------------------------------------------------

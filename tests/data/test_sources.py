@@ -200,7 +200,10 @@ def test_class_folders_without_images(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_set(tmp_path: Path) -> None:
     (tmp_path / "photos.zip").write_bytes(b"PK")
-    with pytest.raises(DataError, match=r"data is a folder of class folders, an \.npz file, or one of mnist5k"):
+    with pytest.raises(
+        DataError,
+        match=r"data is a folder of class folders, a \.csv file of path,label, an \.npz file, or one of mnist5k",
+    ):
         open_source(str(tmp_path / "photos.zip"))
 
 
@@ -234,7 +237,7 @@ def test_many_damaged_files_stop_with_a_list(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         load(folder)
     first, *listed = str(error.value).splitlines()
-    assert first == f"4 of 79 images below {folder} cannot be read:"
+    assert first == f"4 of 79 images of {folder} cannot be read:"
     assert f"  {folder / 'cat' / 'empty.png'}: the file is empty" in listed
     assert len(listed) == 4
 
@@ -326,7 +329,8 @@ def test_npz_of_another_size_is_fitted(tmp_path: Path) -> None:
         ({"y_train": None}, "has no y_train"),
         ({"x_test": np.zeros((2, 8, 8, 3), np.uint8)}, "has x_test but no y_test"),
         ({"x_train": np.zeros((20, 8, 8, 3), np.float32)}, "x_train is float32 .* must be uint8"),
-        ({"x_train": np.zeros((20, 3, 8, 8), np.uint8)}, r"must be uint8, N x H x W or N x H x W x 1\|3"),
+        ({"x_train": np.zeros((20, 3, 8, 8), np.uint8)}, r"looks like N x C x H x W; save it as N x H x W x C"),
+        ({"x_train": np.zeros((20, 8, 8, 65), np.uint8)}, "must be uint8, N x H x W or N x H x W x C"),
         ({"x_train": np.zeros((0, 8, 8, 3), np.uint8), "y_train": np.zeros(0, int)}, "x_train is uint8"),
         ({"y_train": np.arange(19)}, "y_train must hold 20 whole numbers"),
         ({"y_train": np.linspace(0, 1, 20)}, "y_train must hold 20 whole numbers"),

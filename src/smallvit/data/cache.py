@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -25,9 +26,11 @@ import numpy as np
 from smallvit.console import warn
 from smallvit.errors import DataError
 
-LAYOUT = 2  # raise it when decoding or the file layout changes: old entries are then not found
+LAYOUT = 3  # raise it when decoding or the file layout changes: old entries are then not found
 
 BUILDING = ".building-"
+ABANDONED_SECONDS = 86_400  # what another machine has been building for longer was left by a kill
+META = "meta.json"
 
 
 def cache_folder() -> Path:
@@ -46,13 +49,22 @@ def listing_key(root: Path, files: list[Path], settings: dict[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps([LAYOUT, settings], sort_keys=True).encode())
     digest.update(os.fsencode(root.resolve()))
     for path in files:
-        try:
-            status = path.stat()
-            stamp = f"{status.st_size}\0{status.st_mtime_ns}"
-        except OSError:  # a dangling link: the decoder will call it unreadable
-            stamp = "missing"
-        digest.update(b"\n" + os.fsencode(path.relative_to(root)) + b"\0" + stamp.encode())
+        digest.update(b"\n" + os.fsencode(below(path, root)) + b"\0" + stamp(path).encode())
     return digest.hexdigest()[:32]
+
+
+def stamp(path: Path) -> str:
+    """What changes with the file. The last number also tells a copy that kept the old time from the old file."""
+    try:
+        status = path.stat()
+    except OSError:  # a dangling link: the decoder will call it unreadable
+        return "missing"
+    return f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
+
+
+def below(path: Path, root: Path) -> Path:
+    """The path as seen from the set's folder; a table may also name files elsewhere."""
+    return path.relative_to(root) if path.is_relative_to(root) else path
 
 
 Build = Callable[[Path], dict[str, Any]]  # writes images.npy into the folder, returns the entry's meta data
@@ -62,11 +74,13 @@ def cached(key: str, build: Build, still_current: Callable[[], bool]) -> tuple[n
     """The entry `key`, built if it is not there. Where the cache cannot be written, it lives in a temporary folder."""
     place = cache_folder() / f"images-{key}"
     if entry := _read(place):
+        with contextlib.suppress(OSError):
+            os.utime(place / META)  # when it was last used
         return entry
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(place.parent)
-        return _build(Path(tempfile.mkdtemp(prefix=BUILDING, dir=place.parent)), place, build, still_current)
+        sweep(place.parent)
+        return _build(Path(tempfile.mkdtemp(prefix=_builder(), dir=place.parent)), place, build, still_current)
     except OSError as error:
         warn(f"the cache {place.parent} cannot be written ({error.strerror}): images are decoded for this run only")
     try:
@@ -78,13 +92,29 @@ def cached(key: str, build: Build, still_current: Callable[[], bool]) -> tuple[n
         ) from None
 
 
+def remembered(key: str, compute: Callable[[], dict[str, Any]], still_current: Callable[[], bool]) -> dict[str, Any]:
+    """What was once found out about these files; a small JSON file in the cache, where it can be written."""
+    place = cache_folder() / f"facts-{key}.json"
+    with contextlib.suppress(OSError, ValueError):
+        if isinstance(facts := json.loads(place.read_text(encoding="utf-8")), dict):
+            return facts
+    facts = compute()
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=_builder(), dir=place.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(facts, file)
+        Path(name).replace(place) if still_current() else Path(name).unlink()
+    return facts
+
+
 def _build(
     work: Path, place: Path | None, build: Build, still_current: Callable[[], bool]
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Build in `work`, which is gone afterwards; the entry goes to `place` if the files stayed as they were."""
     try:
         meta = build(work)
-        (work / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+        (work / META).write_text(json.dumps(meta), encoding="utf-8")
         if place and still_current():
             _move(work, place)
             if entry := _read(place):
@@ -101,12 +131,30 @@ def _move(work: Path, place: Path) -> None:
         work.rename(place)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what killed runs left half-built more than a day ago."""
+def sweep(folder: Path) -> None:
+    """Remove what killed runs left half-built."""
     for left in folder.glob(f"{BUILDING}*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > 86_400:
-                shutil.rmtree(left, ignore_errors=True)
+            if _is_abandoned(left):
+                left.unlink() if left.is_file() else shutil.rmtree(left, ignore_errors=True)
+
+
+def _builder() -> str:
+    """Names what is being built by machine and process, so that others can tell whether it still is."""
+    return f"{BUILDING}{platform.node()}~{os.getpid()}~"
+
+
+def _is_abandoned(left: Path) -> bool:
+    machine, found, rest = left.name.removeprefix(BUILDING).partition("~")
+    process = rest.partition("~")[0]
+    if found and machine == platform.node() and process.isdigit() and sys.platform != "win32":
+        try:
+            os.kill(int(process), 0)  # signal 0 asks whether it lives
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass
+    return time.time() - left.stat().st_mtime > ABANDONED_SECONDS
 
 
 def allocate(path: Path, shape: tuple[int, ...]) -> np.memmap:
@@ -124,7 +172,7 @@ def allocate(path: Path, shape: tuple[int, ...]) -> np.memmap:
 
 def _read(place: Path) -> tuple[np.ndarray, dict[str, Any]] | None:
     try:
-        meta = json.loads((place / "meta.json").read_text(encoding="utf-8"))
+        meta = json.loads((place / META).read_text(encoding="utf-8"))
         # "c" is copy-on-write: torch wants a writable array, and the file stays as it is.
         images = np.load(place / "images.npy", mmap_mode="c", allow_pickle=False)
         return (images, meta) if len(images) == len(meta["kept"]) else None

@@ -1,12 +1,17 @@
-"""Reading one image file, within bounds, and fitting it to a square. C channels, S side."""
+"""Reading one image file, within bounds, and fitting it to a square. C channels, S side.
+
+16 bits become 8 by a stated white: what is as bright as that, or brighter, becomes 255. One white for a whole
+set, so that its images stay comparable; a set of 12 bits in 16-bit files (white 4095) keeps all 256 levels.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,15 +19,16 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from smallvit.data.rasters import RASTER_SUFFIXES, open_raster
+from smallvit.data.rasters import Unreadable as Unreadable
+
 Fit = Literal["crop", "squash", "pad"]
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"])
+SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", *RASTER_SUFFIXES])
 WIDE_MODES = frozenset({"I", "I;16", "I;16B", "I;16L"})  # 16 bits a pixel; TIFF may hold 32 in "I"
 GREY_MODES = frozenset({"1", "L", "LA", "F", *WIDE_MODES})
-
-
-class Unreadable(Exception):
-    """The file is not an image that we accept; the message says why, without the path."""
+FULL_WHITE = 0xFFFF
+LUMA = (0.299, 0.587, 0.114)
 
 
 @contextmanager
@@ -62,40 +68,112 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
-def read_header(path: Path) -> tuple[int, bool]:
-    """Shorter side and whether the file is grey, without decoding it."""
-    with open_image(path) as image:
-        return min(image.size), image.mode in GREY_MODES
+class Header(NamedTuple):
+    """What a file says of itself without being decoded."""
+
+    side: int  # the shorter one
+    channels: int  # 1 for grey, 3 for every other ordinary picture
+    wide: bool  # 16 bits, to be scaled by a white
 
 
-def read_image(path: Path, size: int, fit: Fit, channels: int) -> Tensor:
+def read_header(path: Path) -> Header:
+    with _one_reason():
+        if raster := open_raster(path):
+            return Header(min(raster.height, raster.width), raster.channels, raster.wide)
+        with open_image(path) as image:
+            return Header(min(image.size), 1 if image.mode in GREY_MODES else 3, image.mode in WIDE_MODES)
+
+
+def read_image(path: Path, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
     """uint8 (C, S, S). Any damage found while decoding is `Unreadable`."""
-    try:
+    with _one_reason():
+        if raster := open_raster(path):
+            pixels_CHW = torch.from_numpy(to_bytes(raster.read(), white)).permute(2, 0, 1)
+            return fit_square(convert(pixels_CHW, channels), size, fit)
         with open_image(path) as image:
             # JPEG can decode at a half, a quarter, an eighth: still at least twice the size we need.
             image.draft(None, (2 * size, 2 * size))
-            return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels), size, fit)
+            return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels, white), size, fit)
+
+
+def read_peak(path: Path) -> int:
+    """The largest value of a file with 16 bits."""
+    with _one_reason():
+        if raster := open_raster(path):
+            return int(raster.read().max())
+        with open_image(path) as image:
+            return int(_wide_pixels(image).max())
+
+
+@contextmanager
+def _one_reason() -> Iterator[None]:
+    """Whatever a decoder raises on a damaged file becomes `Unreadable`."""
+    try:
+        yield
     except Unreadable:
         raise
+    except FileNotFoundError as error:
+        raise Unreadable(_reason(error)) from None
     except Exception as error:
         raise Unreadable(f"damaged: {_reason(error)}") from None
 
 
-def _to_tensor(image: Image.Image, channels: int) -> Tensor:
-    if image.mode in WIDE_MODES:
-        wide = np.asarray(image).astype(np.int64)
-        if wide.min() < 0 or wide.max() > 0xFFFF:
-            raise Unreadable("its pixels need more than 16 bits; save it with 8 or 16")
-        # Pillow's own conversion clips 16 bits at 255; keep the upper byte instead.
-        return torch.from_numpy((wide >> 8).astype(np.uint8))[None].repeat(channels, 1, 1)
+def _to_tensor(image: Image.Image, channels: int, white: int) -> Tensor:
+    if image.mode in WIDE_MODES:  # Pillow's own conversion clips at 255
+        return convert(torch.from_numpy(to_bytes(_wide_pixels(image), white))[None], channels)
     if image.mode == "F":
         raise Unreadable("its pixels are fractions, and nothing says what is white; save it with 8 or 16 bits")
     if image.has_transparency_data:
         # The colours below transparent pixels are leftovers, often black below black drawings: show paper instead.
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    if channels not in (1, 3):
+        has = 1 if image.mode in GREY_MODES else 3
+        raise Unreadable(f"it has {has} channel{'s' * (has > 1)}, {channels} are asked for")
     array = np.array(image.convert("L" if channels == 1 else "RGB"))
     return torch.from_numpy(array if array.ndim == 3 else array[:, :, None]).permute(2, 0, 1)
+
+
+def _wide_pixels(image: Image.Image) -> np.ndarray:
+    wide = np.asarray(image).astype(np.int64)
+    if wide.min() < 0 or wide.max() > FULL_WHITE:
+        raise Unreadable("its pixels need more than 16 bits; save it with 8 or 16")
+    return wide.astype(np.uint16)
+
+
+def to_bytes(pixels: np.ndarray, white: int) -> np.ndarray:
+    """16 bits to 8, `white` and above to 255; 8 bits stay as they are."""
+    return pixels if pixels.dtype == np.uint8 else _levels(white)[pixels]
+
+
+@cache
+def _levels(white: int) -> np.ndarray:
+    """The byte of each of 65,536 values."""
+    return np.rint(np.minimum(np.arange(1 << 16), white) * (255 / white)).astype(np.uint8)
+
+
+def convertible(has: int, wanted: int) -> bool:
+    """Grey and RGB become each other; nothing else does."""
+    return has == wanted or {has, wanted} == {1, 3}
+
+
+def cannot_convert(name: str, has: int, wanted: int) -> str:
+    return (
+        f"--in-chans {wanted}: the images of {name} have {has} channel{'s' * (has > 1)}; leave it out "
+        "(only grey and RGB, 1 and 3, become each other)"
+    )
+
+
+def convert(image_CHW: Tensor, channels: int) -> Tensor:
+    """Grey repeated, or RGB's luma as Pillow rounds it."""
+    has = len(image_CHW)
+    if has == channels:
+        return image_CHW
+    if not convertible(has, channels):
+        raise Unreadable(f"it has {has} channel{'s' * (has > 1)}, {channels} are asked for")
+    if channels == 3:
+        return image_CHW.repeat(3, 1, 1)
+    return torch.einsum("chw,c->hw", image_CHW.float(), torch.tensor(LUMA)).round().byte()[None]
 
 
 def fit_square(image_CHW: Tensor, size: int, fit: Fit) -> Tensor:

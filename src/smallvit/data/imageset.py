@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from smallvit.console import bar
+
+
+class Images(Protocol):
+    """uint8 images by row: a tensor in memory or on disk, or files that are decoded when asked for."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor, /) -> Tensor: ...
+
+    def numel(self) -> int: ...
 
 
 class Skipped(NamedTuple):
@@ -18,7 +36,7 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageSet:
-    images_NCSS: Tensor  # uint8; memory-mapped when it comes from the cache
+    images_NCSS: Images  # memory-mapped when it comes from the cache, streamed when it is too large for it
     labels_N: Tensor  # int64
     class_names: tuple[str, ...]
     parts: dict[str, Tensor]  # rows of train, val, test where the source has them; else empty
@@ -31,11 +49,25 @@ class ImageSet:
         return len(self.labels_N)
 
 
+class PixelDigest:
+    """Of images that come one after the other; the same for the same pixels, however they are stored."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, images: np.ndarray) -> None:
+        self._digest.update(np.ascontiguousarray(images).tobytes())
+
+    def close(self, shape: tuple[int, ...]) -> str:
+        self._digest.update(repr(tuple(map(int, shape))).encode())
+        return self._digest.hexdigest()
+
+
 def pixel_digest(images: np.ndarray) -> str:
-    digest = hashlib.sha256(repr(images.shape).encode())
+    digest = PixelDigest()
     for start in range(0, len(images), 4096):
-        digest.update(np.ascontiguousarray(images[start : start + 4096]).tobytes())
-    return digest.hexdigest()
+        digest.add(images[start : start + 4096])
+    return digest.close(images.shape)
 
 
 def fingerprint(pixels: str, labels: np.ndarray) -> str:
@@ -43,16 +75,18 @@ def fingerprint(pixels: str, labels: np.ndarray) -> str:
     return hashlib.sha256(pixels.encode() + labels.astype(np.int64).tobytes()).hexdigest()[:32]
 
 
-def channel_statistics(images_NCSS: Tensor, rows: Tensor, most: int = 20_000) -> tuple[list[float], list[float]]:
+def channel_statistics(images_NCSS: Images, rows: Tensor, most: int = 20_000) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel in 0..1, over at most `most` evenly spaced rows."""
     rows = rows[:: max(1, len(rows) // most)]
     total = torch.zeros(images_NCSS.shape[1], dtype=torch.float64)
     squares, count = torch.zeros_like(total), 0
-    for chunk in rows.split(1024):
-        pixels = images_NCSS[chunk].to(torch.float64) / 255
-        total += pixels.sum((0, 2, 3))
-        squares += pixels.square().sum((0, 2, 3))
-        count += pixels[:, 0].numel()
+    with bar("measuring the channels", len(rows)) as advance:
+        for chunk in rows.split(1024):
+            pixels = images_NCSS[chunk].to(torch.float64) / 255
+            total += pixels.sum((0, 2, 3))
+            squares += pixels.square().sum((0, 2, 3))
+            count += pixels[:, 0].numel()
+            advance(len(chunk))
     mean = total / count
     std = (squares / count - mean.square()).clamp_min(0).sqrt()
     # A constant channel would divide by zero; it carries nothing, so any scale does.

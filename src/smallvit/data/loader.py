@@ -12,10 +12,12 @@ from torch import Tensor
 
 from smallvit.data.augment import Augmenter
 from smallvit.data.imageset import ImageSet
+from smallvit.data.stream import StreamedImages
 from smallvit.errors import UsageError
 from smallvit.randomness import generator, key_of
 from smallvit.types import Batch, View
 
+AHEAD = 2  # batches that are read before they are asked for, where images are streamed
 DEVICE_SHARE = 0.4  # images move to an accelerator whole when they take less than this of its free memory
 
 
@@ -23,9 +25,9 @@ class DeviceImages:
     """An ImageSet as one device sees it: whole in its memory where it fits, else sent batch by batch."""
 
     def __init__(self, images: ImageSet, augmenter: Augmenter, device: torch.device) -> None:
-        self.pixels_NCSS = images.images_NCSS
-        if device.type == "cuda" and images.images_NCSS.numel() < DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]:
-            self.pixels_NCSS = images.images_NCSS.to(device)
+        self.pixels_NCSS = pixels = images.images_NCSS
+        if device.type == "cuda" and isinstance(pixels, Tensor) and pixels.numel() < _room(device):
+            self.pixels_NCSS = pixels.to(device)
         self.labels_N = images.labels_N.to(device)
         self.augmenter = augmenter
         self.device = device
@@ -33,16 +35,35 @@ class DeviceImages:
     def take(self, rows_B: Tensor) -> Tensor:
         return self.pixels_NCSS[rows_B.to(self.pixels_NCSS.device)].to(self.device, non_blocking=True)
 
+    def expect(self, rows: Tensor) -> None:
+        """These rows come next: images that are read from files may begin with them."""
+        if isinstance(self.pixels_NCSS, StreamedImages):
+            self.pixels_NCSS.prefetch(rows)
+
     def plain(self, rows: Tensor, size: int, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
         """Images as evaluation sees them, in order and without augmentation, with their labels."""
-        for chunk in rows.split(batch_size):
+        for number, chunk in enumerate(rows.split(batch_size), 1):
+            self.expect(rows[(number - 1) * batch_size : (number + 1) * batch_size])
             yield self.augmenter.prepare(self.take(chunk), size), self.labels_N[chunk.to(self.device)]
+
+
+def _room(device: torch.device) -> float:
+    """Bytes that images may take of an accelerator's memory."""
+    return DEVICE_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 class Loader:
     """The training rows in another order each epoch, as the views that an objective asks for."""
 
-    def __init__(self, images: DeviceImages, rows: Tensor, views: Sequence[View], batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        images: DeviceImages,
+        rows: Tensor,
+        views: Sequence[View],
+        batch_size: int,
+        seed: int,
+        balanced: bool = False,
+    ) -> None:
         if batch_size > len(rows):
             raise UsageError(
                 f"batch_size {batch_size} is larger than the {len(rows)} training images: "
@@ -53,6 +74,7 @@ class Loader:
         self.views = tuple(views)
         self.batch_size = batch_size
         self.seed = seed
+        self.labels = images.labels_N[rows.to(images.device)].cpu() if balanced else None
         self._order: tuple[int, Tensor] = (-1, rows)
 
     def __len__(self) -> int:
@@ -64,6 +86,7 @@ class Loader:
         index_B = self.order(epoch)[start : start + self.batch_size]
         positions_B = torch.arange(start, start + len(index_B), device=device)
         pixels = self.images.take(index_B)
+        self.images.expect(self.order(epoch)[start + self.batch_size : start + (1 + AHEAD) * self.batch_size])
         views = []
         for kind, view in enumerate(self.views):
             key = key_of(self.seed, "augment", epoch, kind)
@@ -76,6 +99,28 @@ class Loader:
 
     def order(self, epoch: int) -> Tensor:
         if self._order[0] != epoch:
-            shuffle = torch.randperm(len(self.rows), generator=generator(self.seed, "order", epoch))
-            self._order = (epoch, self.rows[shuffle])
+            draw = generator(self.seed, "order", epoch)
+            if self.labels is None:
+                places = torch.randperm(len(self.rows), generator=draw)
+            else:
+                places = balanced_order(self.labels, draw)
+            self._order = (epoch, self.rows[places])
         return self._order[1]
+
+
+def balanced_order(labels_N: Tensor, draw: torch.Generator) -> Tensor:
+    """N places with every class equally often, give or take one; which classes have one more is drawn too.
+
+    A class is shuffled and gone through as often as it takes, so no image of it comes a second time before all came
+    once: a rare class repeats, a frequent one shows another part of itself each epoch.
+    """
+    classes = labels_N.unique()
+    share, rest = divmod(len(labels_N), len(classes))
+    lucky = set(classes[torch.randperm(len(classes), generator=draw)[:rest]].tolist())
+    chosen = []
+    for klass in classes.tolist():
+        own, wanted = (labels_N == klass).nonzero()[:, 0], share + (klass in lucky)
+        rounds = -(-wanted // len(own))
+        shuffles = [own[torch.randperm(len(own), generator=draw)] for _ in range(rounds)]
+        chosen.append(torch.cat([*shuffles, own[:0]])[:wanted])
+    return torch.cat(chosen)[torch.randperm(len(labels_N), generator=draw)]

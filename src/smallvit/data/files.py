@@ -1,0 +1,246 @@
+"""Image files with a class each -> ImageSet: what a folder and a table have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smallvit.console import bar, warn
+from smallvit.data.cache import allocate, below, cached, listing_key, remembered, stamp
+from smallvit.data.images import (
+    FULL_WHITE,
+    Fit,
+    Header,
+    Unreadable,
+    cannot_convert,
+    convertible,
+    many_reads,
+    read_header,
+    read_image,
+    read_peak,
+)
+from smallvit.data.imageset import Images, ImageSet, PixelDigest, Skipped, fingerprint, pixel_digest
+from smallvit.data.stream import StreamedImages
+from smallvit.errors import DataError, UsageError
+
+PART_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+MOST_BROKEN = 0.05  # a larger share of unreadable files stops
+MOST_LISTED = 20  # of them in an error
+CACHE_LIMIT_GB = 8.0  # decoded; larger sets are streamed
+
+
+class Listed(NamedTuple):
+    path: Path
+    class_name: str
+    part: str  # "" where the set has no parts
+
+
+class Decoding(NamedTuple):
+    """How a file becomes an image: part of the cache's key."""
+
+    size: int
+    fit: Fit
+    channels: int
+    white: int
+
+    def read(self, path: Path) -> Tensor:
+        return read_image(path, *self)
+
+
+class FileSource:
+    """Files below `root`, or named by a table in it. Every header is looked at; nothing is decoded before `load`."""
+
+    def __init__(self, name: str, root: Path, items: Sequence[Listed]) -> None:
+        self.name = name
+        self.root = root
+        self.items = list(items)
+        self.mirrors = True
+        headers, broken = _split(_for_all(self.items, read_header, f"looking at {root.name}"))
+        _check_broken(name, self.items, broken)
+        sides = sorted(header.side for header in headers.values())
+        self.side = sides[len(sides) // 2]
+        self.channels = _common_channels(name, root, headers)
+        self.wide = [item for item, header in headers.items() if header.wide]
+
+    @cached_property
+    def white(self) -> int:
+        """The bit depth that the files with 16 bits use, as its largest value; measured once and remembered."""
+        if not self.wide:
+            return FULL_WHITE
+        files = [item.path for item in self.wide]
+        key = listing_key(self.root, files, {"what": "white"})
+
+        def measure() -> dict[str, Any]:
+            peaks, _ = _split(_for_all(self.wide, read_peak, f"measuring the brightness of {self.root.name}"))
+            return {"white": (1 << max(8, max(peaks.values(), default=FULL_WHITE).bit_length())) - 1}
+
+        return int(remembered(key, measure, lambda: listing_key(self.root, files, {"what": "white"}) == key)["white"])
+
+    def load(
+        self, size: int, fit: Fit, channels: int, white: int | None = None, limit_gb: float = CACHE_LIMIT_GB
+    ) -> ImageSet:
+        if not convertible(self.channels, channels):
+            raise UsageError(cannot_convert(self.name, self.channels, channels))
+        decoding = Decoding(size, fit, channels, (self.white if white is None else white) if self.wide else FULL_WHITE)
+        if len(self.items) * channels * size * size > limit_gb * 1e9:
+            return self._image_set(*self._stream(decoding))
+        files, settings = [item.path for item in self.items], decoding._asdict()
+        key = listing_key(self.root, files, settings)
+        images, meta = cached(
+            key,
+            lambda folder: self._decode(folder, decoding),
+            still_current=lambda: listing_key(self.root, files, settings) == key,
+        )
+        return self._image_set(torch.from_numpy(images), meta)
+
+    def _image_set(self, images: Images, meta: dict[str, Any]) -> ImageSet:
+        kept = [self.items[row] for row in meta["kept"]]
+        broken = {self.items[row]: why for row, why in meta["skipped"]}
+        _check_broken(self.name, self.items, broken)  # classes may have changed since the files were decoded
+        skipped = [Skipped(self._shown(item), why) for item, why in broken.items()]
+        if skipped:
+            warn(f"skipped {len(skipped)} of {len(self.items)} files, the first: {skipped[0].file} ({skipped[0].why})")
+        class_names = tuple(sorted({item.class_name for item in kept}))
+        number = {name: index for index, name in enumerate(class_names)}
+        labels = np.array([number[item.class_name] for item in kept], dtype=np.int64)
+        part_of = [item.part for item in kept]
+        return ImageSet(
+            images_NCSS=images,
+            labels_N=torch.from_numpy(labels),
+            class_names=class_names,
+            parts={part: _rows_where(part_of, part) for part in sorted({*part_of} - {""})},
+            files=tuple(self._shown(item) for item in kept),
+            source=self.name,
+            fingerprint=fingerprint(meta["pixels"], labels),
+            skipped=tuple(skipped),
+        )
+
+    def _shown(self, item: Listed) -> str:
+        return shown(below(item.path, self.root))
+
+    def _decode(self, folder: Path, decoding: Decoding) -> dict[str, Any]:
+        """Write images.npy; files that turn out damaged leave no row."""
+        part = folder / "images.part.npy"
+        target = allocate(part, (len(self.items), decoding.channels, decoding.size, decoding.size))
+        row_of = {item.path: row for row, item in enumerate(self.items)}
+
+        def decode(path: Path) -> None:
+            target[row_of[path]] = decoding.read(path).numpy()
+
+        decoded, broken = _split(_for_all(self.items, decode, f"decoding {self.root.name}"))
+        _check_broken(self.name, self.items, broken)
+        kept = [row_of[item.path] for item in decoded]
+        # The common case, nothing broken, keeps the file as it is.
+        images = target if len(kept) == len(target) else target[kept]
+        digest = pixel_digest(images)
+        if images is target:
+            target.flush()
+            part.rename(folder / "images.npy")
+        else:
+            np.save(folder / "images.npy", images)
+            part.unlink()
+        skipped = [(row_of[item.path], why) for item, why in broken.items()]
+        about = {"source": str(self._place()), "decoding": decoding._asdict()}
+        return {"kept": kept, "skipped": skipped, "pixels": digest, **about}
+
+    def _stream(self, decoding: Decoding) -> tuple[StreamedImages, dict[str, Any]]:
+        """Every file is decoded once, to know that it can be and what is in it; that is remembered, the pixels not."""
+        stamps = [stamp(item.path) for item in self.items]
+        files, settings = [item.path for item in self.items], {"what": "survey", **decoding._asdict()}
+        key = listing_key(self.root, files, settings)
+
+        def survey() -> dict[str, Any]:
+            digest, kept, skipped = PixelDigest(), [], []
+            found = _for_all(self.items, decoding.read, f"reading {self.root.name} (too large for the cache)")
+            for row, (_, image) in enumerate(found):
+                if isinstance(image, Unreadable):
+                    skipped.append((row, str(image)))
+                else:
+                    kept.append(row)
+                    digest.add(image.numpy())
+            shape = (len(kept), decoding.channels, decoding.size, decoding.size)
+            return {"kept": kept, "skipped": skipped, "pixels": digest.close(shape)}
+
+        facts = remembered(key, survey, lambda: listing_key(self.root, files, settings) == key)
+        kept = facts["kept"]
+        shape_CSS = (decoding.channels, decoding.size, decoding.size)
+        images = StreamedImages([files[row] for row in kept], [stamps[row] for row in kept], shape_CSS, decoding.read)
+        return images, facts
+
+    def _place(self) -> Path:
+        return Path(self.name).expanduser().absolute()
+
+
+def _rows_where(part_of: list[str], part: str) -> Tensor:
+    return torch.tensor([row for row, name in enumerate(part_of) if name == part])
+
+
+def _common_channels(name: str, root: Path, headers: dict[Listed, Header]) -> int:
+    """One count for the whole set; grey and RGB together are RGB."""
+    files: dict[int, list[str]] = {}
+    for item, header in headers.items():
+        files.setdefault(header.channels, []).append(shown(below(item.path, root)))
+    if len(files) == 1 or {*files} == {1, 3}:
+        return max(files)
+    lines = [
+        f"\n  {count} channel{'s' * (count > 1)}: {len(found)} files, {', '.join(found[:3])}{', ...' * (len(found) > 3)}"
+        for count, found in sorted(files.items())
+    ]
+    raise DataError(f"the images of {name} differ in their channels; a set has one count:{''.join(lines)}")
+
+
+def shown(path: str | Path) -> str:
+    """A name that can be printed and stored: bytes that are not UTF-8, from old archives, become \\xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _for_all(
+    items: Sequence[Listed], work: Callable[[Path], Any], label: str
+) -> Iterator[tuple[Listed, Any | Unreadable]]:
+    """`work` on every file in threads (Pillow lets go of the interpreter while it decodes), in order, with a bar."""
+
+    def attempt(item: Listed) -> Any | Unreadable:
+        try:
+            return work(item.path)
+        except Unreadable as error:
+            return error
+
+    with many_reads(), ThreadPoolExecutor(os.cpu_count()) as pool, bar(label, len(items)) as advance:
+        for item, result in zip(items, pool.map(attempt, items), strict=True):
+            yield item, result
+            advance(1)
+
+
+def _split(results: Iterator[tuple[Listed, Any | Unreadable]]) -> tuple[dict[Listed, Any], dict[Listed, str]]:
+    """What worked, and the reasons of what did not."""
+    done: dict[Listed, Any] = {}
+    broken: dict[Listed, str] = {}
+    for item, result in results:
+        if isinstance(result, Unreadable):
+            broken[item] = str(result)
+        else:
+            done[item] = result
+    return done, broken
+
+
+def _check_broken(name: str, items: Sequence[Listed], broken: dict[Listed, str]) -> None:
+    """A few damaged files are skipped; many, or all of a class, are the user's to look at."""
+    if len(broken) > MOST_BROKEN * len(items):
+        listed = "\n".join(f"  {shown(item.path)}: {why}" for item, why in list(broken.items())[:MOST_LISTED])
+        more = f"\n  and {len(broken) - MOST_LISTED} more" if len(broken) > MOST_LISTED else ""
+        raise DataError(f"{len(broken)} of {len(items)} images of {name} cannot be read:\n{listed}{more}")
+    lost = {item.class_name for item in broken} - {item.class_name for item in items if item not in broken}
+    if lost:
+        raise DataError(f"no image of class {', '.join(map(repr, sorted(lost)))} of {name} can be read")

@@ -1,0 +1,84 @@
+"""A folder of class folders, or the same below train / val / test -> FileSource."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from smallvit.console import warn
+from smallvit.data.files import PART_NAMES, FileSource, Listed, shown
+from smallvit.data.images import SUFFIXES
+from smallvit.errors import DataError
+
+
+def folder_source(root: Path) -> FileSource:
+    return FileSource(str(root), root, list_folder(root))
+
+
+def list_folder(root: Path) -> list[Listed]:
+    folders = visible_folders(root)
+    if not folders:
+        loose = any(entry.suffix.lower() in SUFFIXES for entry in root.iterdir())
+        what = "images, but no class folders" if loose else "no folders and no images"
+        raise DataError(
+            f"{root} holds {what}: put the images of each class into a folder of its own, as in {root}/cat/1.jpg"
+        )
+    parts = _part_folders(root, folders)
+    classes = (
+        [(klass, part) for folder, part in parts.items() for klass in visible_folders(folder)]
+        if parts
+        else [(klass, "") for klass in folders]
+    )
+    items: list[Listed] = []
+    for klass, part in classes:
+        found = image_files(klass)
+        if not found:
+            warn(f"{klass} holds no images: left out")
+        items += [Listed(path, shown(klass.name), part) for path in found]
+    if not items:
+        raise DataError(f"no images below {root} (looked for {', '.join(sorted(SUFFIXES))})")
+    return items
+
+
+def _part_folders(root: Path, folders: list[Path]) -> dict[Path, str]:
+    """The folders that are parts (train, val, test); none where they are classes.
+
+    Parts hold class folders. That tells the part `train` from the class `train` of a set of vehicles.
+    """
+    named = {folder: PART_NAMES[folder.name.lower()] for folder in folders if folder.name.lower() in PART_NAMES}
+    parts = {folder: part for folder, part in named.items() if visible_folders(folder)}
+    only_parts, kinds = len(named) == len(folders), {*parts.values()}
+    if "train" in kinds and (only_parts or len(kinds) > 1):
+        if others := [folder.name for folder in folders if folder not in parts]:
+            warn(f"{root} has the parts {', '.join(folder.name for folder in parts)}; left out: {', '.join(others)}")
+        # A lone train folder is no split: it is divided as any other folder is.
+        return parts if len(kinds) > 1 else dict.fromkeys(parts, "")
+    if only_parts and "train" in named.values():
+        raise DataError(f"the train folder of {root} holds no class folders: put the images of each class into one")
+    if only_parts:
+        raise DataError(f"{root} holds {', '.join(folder.name for folder in folders)} but no train folder")
+    return {}
+
+
+def visible_folders(root: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not _hidden(entry.name))
+    except OSError as error:
+        raise DataError(f"cannot read {root}: {error.strerror}") from None
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All image files below a folder, in order; hidden ones (thumbnails, a file manager's notes) are left out."""
+
+    def stop(error: OSError) -> None:
+        raise DataError(f"cannot read {error.filename}: {error.strerror}")
+
+    found: list[Path] = []
+    for base, inner, names in os.walk(folder, onerror=stop):
+        inner[:] = [name for name in inner if not _hidden(name)]
+        found += [Path(base, name) for name in names if not _hidden(name)]
+    return sorted(path for path in found if path.suffix.lower() in SUFFIXES)
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name in {"__MACOSX", "__pycache__"}

@@ -1,0 +1,97 @@
+"""What the cache holds: `smallvit cache list` and `smallvit cache clear`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from smallvit.console import quiet
+from smallvit.data.cache import META, cache_folder, listing_key, sweep
+from smallvit.data.folders import list_folder
+from smallvit.data.tables import list_table
+from smallvit.errors import DataError, UsageError
+
+
+class Stored(NamedTuple):
+    path: Path
+    source: str
+    images: int
+    size: int
+    fit: str
+    channels: int
+    bytes: int
+    last_used: float  # seconds since 1970
+    stale: bool  # its source is gone or was changed: no run will use it again
+
+
+def stored() -> list[Stored]:
+    """Every entry, the one used last first. One that cannot be read counts as stale."""
+    entries = [_entry(path) for path in cache_folder().glob("images-*")]
+    return sorted(entries, key=lambda entry: -entry.last_used)
+
+
+def clear(data: str | Path | None = None, stale: bool = False) -> list[Stored]:
+    """Remove all entries, those of one source, or the stale ones; returns what was removed.
+
+    A run that uses one goes on: the file lives as long as it is open.
+    """
+    entries = [entry for entry in stored() if entry.stale or not stale]
+    if data is not None:
+        wanted = str(Path(data).expanduser().absolute())
+        entries = [entry for entry in entries if Path(entry.source).resolve() == Path(wanted).resolve()]
+        if not entries and not Path(wanted).exists():
+            raise UsageError(f"{data}: no such folder or file, and the cache holds nothing of it (smallvit cache list)")
+    elif not stale:
+        for note in cache_folder().glob("facts-*.json"):
+            with contextlib.suppress(OSError):
+                note.unlink()
+    sweep(cache_folder())
+    for entry in entries:
+        try:
+            shutil.rmtree(entry.path)
+        except OSError as error:
+            raise DataError(f"cannot remove {entry.path}: {error.strerror}") from None
+    return entries
+
+
+def _entry(path: Path) -> Stored:
+    size = used = 0.0
+    with contextlib.suppress(OSError):
+        size = sum(file.stat().st_size for file in path.iterdir())
+        used = max(file.stat().st_mtime for file in [path, *path.glob(META)])
+    try:
+        meta = json.loads((path / META).read_text(encoding="utf-8"))
+        decoding, source, images = meta["decoding"], str(meta["source"]), len(meta["kept"])
+        stale = not _is_current(path.name.removeprefix("images-"), Path(source), decoding)
+        about = (int(decoding["size"]), str(decoding["fit"]), int(decoding["channels"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Stored(path, "?", 0, 0, "?", 0, int(size), used, stale=True)
+    return Stored(path, source, images, *about, int(size), used, stale)
+
+
+def _is_current(key: str, source: Path, decoding: dict[str, Any]) -> bool:
+    """Whether a run on this source would find this entry."""
+    try:
+        with quiet():
+            items = list_table(source) if source.is_file() else list_folder(source)
+    except (DataError, OSError):
+        return False
+    root = source.parent if source.is_file() else source
+    return listing_key(root, [item.path for item in items], decoding) == key
+
+
+def cache_lines(entries: Sequence[Stored], removed: bool = False) -> Iterator[str]:
+    """One line for each entry of the cache, and their sum."""
+    for entry in entries:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
+        kind = f"{entry.size} px, {entry.fit}, {entry.channels} channel{'s' * (entry.channels != 1)}"
+        note = "stale" if entry.stale else ""
+        yield f"{entry.bytes / 1e6:9.1f} MB  {entry.images:>8,} images  {kind:<24}  {used}  {note:<5}  {entry.source}"
+    word = "removed" if removed else "in all"
+    total = sum(entry.bytes for entry in entries) / 1e6
+    yield f"{total:9.1f} MB {word}, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'} in {cache_folder()}"
