@@ -25,27 +25,45 @@ def interval(right: float, n: int) -> list[float]:
     return [max(0.0, centre - reach), min(1.0, centre + reach)]
 
 
-def part_result(names: list[str], n: int, accuracy: float, rng: np.random.Generator) -> dict[str, Any]:
+def part_result(
+    names: list[str], n: int, accuracy: float, rng: np.random.Generator, uneven: bool = False
+) -> dict[str, Any]:
     """A result whose numbers agree with each other: all follow from one confusion matrix."""
-    K, each = len(names), n // len(names)
+    K = len(names)
+    sizes = [max(1, n // K // (1 + 3 * (row % 2) * uneven)) for row in range(K)]
     confusion_KK = np.zeros((K, K), dtype=int)
     for row in range(K):
         wrong = rng.dirichlet(np.full(K, 0.3)) * (1 - np.eye(K)[row]) + 1e-9
         right = float(np.clip(accuracy + rng.normal(0, 0.04), 0.05, 0.995))
-        confusion_KK[row] = rng.multinomial(each, right * np.eye(K)[row] + (1 - right) * wrong / wrong.sum())
+        confusion_KK[row] = rng.multinomial(sizes[row], right * np.eye(K)[row] + (1 - right) * wrong / wrong.sum())
     right_K = confusion_KK.diagonal()
+    n = sum(sizes)
     return {
-        "n": each * K,
-        "accuracy": right_K.sum() / (each * K),
-        "interval": interval(right_K.sum(), each * K),
+        "n": n,
+        "accuracy": right_K.sum() / n,
+        "interval": interval(right_K.sum(), n),
         "loss": 0.21,
-        "balanced_accuracy": float(np.mean(right_K / each)),
+        "balanced_accuracy": float(np.mean(right_K / sizes)),
+        "balanced_interval": [0.8, 0.99],
         "per_class": [
             {"name": name, "n": each, "accuracy": right / each, "interval": interval(right, each)}
-            for name, right in zip(names, right_K.tolist(), strict=True)
+            for name, right, each in zip(names, right_K.tolist(), sizes, strict=True)
         ],
         "confusion": confusion_KK.tolist(),
     }
+
+
+def calibration(accuracy: float, n: int, temperature: float | None) -> dict[str, Any]:
+    """Too sure by up to 10 points, and half as much after the temperature."""
+
+    def entry(gap: float) -> dict[str, Any]:
+        sure = [min(0.99, accuracy - 0.3 + 0.03 * place) for place in range(15)]
+        bins = [{"n": n // 15, "confidence": one, "accuracy": max(0.0, one - gap)} for one in sure]
+        return {"ece": gap, "ece_if_perfect": 0.02, "loss": 0.3 + gap, "bins": bins}
+
+    found = {"part": "test", "bins": "15 bins of equal mass", "before": entry(0.1)}
+    after = {"temperature": temperature, "fitted_on": {"part": "val", "n": 150}, "after": entry(0.05)}
+    return found | (after if temperature else {})
 
 
 def floor(label: str, accuracy: float, n: int) -> dict[str, Any]:
@@ -108,12 +126,14 @@ def fabricate(
     side: int = 28,
     epochs: int = 40,
     skipped: int = 2,
+    uneven: bool = False,
+    old: bool = False,
 ) -> Run:
-    """A finished run folder at `path`, as training would leave it."""
+    """A finished run folder at `path`, as training would leave it; an `old` one lacks what 0.1.0 did not write."""
     names = DIGITS if names is None else names
     rng = np.random.default_rng([seed, len(model)])
     n = max(1500, 10 * len(names))
-    result = part_result(names, n, accuracy, rng)
+    result = part_result(names, n, accuracy, rng, uneven)
     labels = ("majority class", "k-NN on pixels", "logistic regression on pixels")
     resolved = {
         "data": {
@@ -159,7 +179,8 @@ def fabricate(
     split = {
         "class_names": names,
         "parts": {
-            name: {"n": size, "counts": [size // len(names)] * len(names), "rows": []} for name, size in sizes.items()
+            name: {"n": size, "counts": [row["n"] for row in result["per_class"]], "rows": []}
+            for name, size in sizes.items()
         },
         "source": "photos/",
         "skipped": [{"file": f"photos/{names[0]}/broken_{i}.png", "why": "not an image"} for i in range(skipped)],
@@ -188,6 +209,10 @@ def fabricate(
         ],
         "examples": [{"label": names[i % len(names)], "file": f"photos/{i}.png"} for i in range(20)],
     }
+    if old:
+        del result["balanced_interval"]
+    else:
+        results["calibration"] = calibration(accuracy, n, 1.7 if val else None)
     path.mkdir(parents=True)
     run_files = {"recipe.json": recipe, "env.json": env, "split.json": split, "results.json": results}
     for name, tree in run_files.items():

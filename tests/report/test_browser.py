@@ -21,6 +21,7 @@ KINDS: dict[str, list[dict[str, Any]]] = {
     "seeds": [{"seed": seed} for seed in range(3)],
     "hostile": [{"names": HOSTILE, "accuracy": 0.7}],
     "long names": [{"names": LONG, "channels": 3, "side": 96}],
+    "old and uneven": [{"old": True, "uneven": True}],
     "flowers": [{"names": [f"flower {number}" for number in range(102)], "images": False, "val": False}],
 }
 
@@ -57,6 +58,22 @@ def test_page_in_both_schemes_and_widths(chromium: Any, page_file: Path) -> None
     assert len(grounds) == 2, "light and dark look the same"
 
 
+def test_paper_holds_everything_in_light_colours(chromium: Any, page_file: Path) -> None:
+    """Printed from a dark screen: light, no wider than A4, folded parts open, no menu."""
+    page = chromium.new_page(viewport={"width": 794, "height": 1100}, color_scheme="dark")
+    page.emulate_media(media="print")
+    page.goto(page_file.as_uri())
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 794
+    hidden = page.evaluate(
+        "[...document.querySelectorAll('details:not(.screen)')].filter("
+        "each => !each.lastElementChild.checkVisibility({contentVisibilityAuto: true})).length"
+    )
+    assert hidden == 0
+    page.close()
+
+
 def contrast(one: str, other: str) -> float:
     """WCAG's contrast ratio of two `rgb(r, g, b)` colours."""
 
@@ -90,8 +107,11 @@ def test_scrolling_boxes_and_links_are_reached_with_the_keyboard(
     page = chromium.new_page(viewport={"width": 375, "height": 800})
     page.goto(file.as_uri())
     reached = set()
-    for _ in range(40):
+    for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.tagName + '.' + document.activeElement.className"))
-    assert {"A.", "A.anchor", "DIV.scroll", "SUMMARY."} <= reached
+    assert {"A.", "A.anchor", "DIV.scroll", "FIGURE.scroll", "SUMMARY."} <= reached
+    page.focus("summary")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.parentElement.open")
     page.close()

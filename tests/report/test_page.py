@@ -131,7 +131,8 @@ def test_two_models_share_what_they_share(make_run: MakeRun, out: Path) -> None:
     assert sum("Example of class" in str(image["alt"]) for image in seen.all("img")) == 20
     labels = [str(svg["aria-label"]) for svg in seen.all("svg")]
     assert sum(label.startswith("Confusion matrix") for label in labels) == 2
-    assert sum(label.startswith("Bar chart") for label in labels) == 1
+    assert sum(label.startswith("Bar chart of accuracy") for label in labels) == 1
+    assert sum(label.startswith("Bar chart of images per class") for label in labels) == 1
 
 
 def test_seeds_are_summed_up_by_their_mean(make_run: MakeRun, out: Path) -> None:

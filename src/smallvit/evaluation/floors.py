@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from smallvit.console import bar
+from smallvit.data.imageset import Images
 from smallvit.evaluation.statistics import wilson
 
 MOST_TRAINING = 5_000  # larger sets are thinned evenly: the floor stays a floor and takes seconds
 MOST_VALUES = 800  # pixels times channels: 28 px grey, 16 px colour
 
 
-def pixel_floors(images_NCSS: Tensor, labels_N: Tensor, train: Tensor, test: Tensor) -> dict[str, dict[str, Any]]:
+def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Tensor) -> dict[str, dict[str, Any]]:
     """Majority class, k-NN and logistic regression on pixels: fitted on `train`, judged on `test`."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -48,7 +49,7 @@ def pixel_side(channels: int, side: int) -> int:
     return min(side, int((MOST_VALUES / channels) ** 0.5))
 
 
-def _pixels(images_NCSS: Tensor, rows: Tensor, side: int) -> np.ndarray:
+def _pixels(images_NCSS: Images, rows: Tensor, side: int) -> np.ndarray:
     """Flat pixels in -1..1, resized with antialiasing."""
     chunks = [
         F.interpolate(images_NCSS[chunk].float(), (side, side), mode="bilinear", antialias=True).flatten(1)

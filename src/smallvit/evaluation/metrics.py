@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smallvit.evaluation.statistics import wilson
+from smallvit.evaluation.statistics import balanced_interval, wilson
 from smallvit.models.features import Backbone
 
 
@@ -59,6 +59,7 @@ def summary(logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...]) -
         "interval": wilson(correct, n),
         "loss": float(F.cross_entropy(logits_NK, labels_N)),
         "balanced_accuracy": sum(seen) / len(seen),
+        "balanced_interval": balanced_interval(confusion_KK.diagonal().tolist(), confusion_KK.sum(1).tolist()),
         "per_class": per_class,
         "confusion": confusion_KK.tolist(),
     }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from scipy.special import ndtri, stdtrit  # scipy.stats takes seconds to import
 
 
-def wilson(correct: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson(correct: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson's score interval for a share: sound at small n and near 0 and 1."""
     if n == 0:
         return 0.0, 1.0
@@ -17,6 +17,23 @@ def wilson(correct: int, n: int, confidence: float = 0.95) -> tuple[float, float
     centre = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def balanced_interval(correct_K: Sequence[int], n_K: Sequence[int], confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of balanced accuracy, the plain mean of the classes' shares: Wilson's at the effective number of images.
+
+    By the delta method the mean varies by sum p (1 - p) / n over the classes, divided by K squared. A share of 0 or 1
+    is no certainty, so each p is taken as (correct + 1) / (n + 2) there. The effective number is that of one sample
+    which varies as much; with a single class it is n itself. Classes without images are left out.
+    """
+    pairs = [(correct, n) for correct, n in zip(correct_K, n_K, strict=True) if n]
+    if not pairs:
+        return 0.0, 1.0
+    soft = [(correct + 1) / (n + 2) for correct, n in pairs]
+    variance = sum(p * (1 - p) / n for p, (_, n) in zip(soft, pairs, strict=True)) / len(pairs) ** 2
+    mean, soft_mean = sum(correct / n for correct, n in pairs) / len(pairs), sum(soft) / len(soft)
+    effective = soft_mean * (1 - soft_mean) / variance
+    return wilson(mean * effective, effective, confidence)
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:

@@ -1,14 +1,30 @@
-"""Cross-entropy on the model's own classifier, with label smoothing, Mixup and CutMix. B images, K classes."""
+"""Cross-entropy on the model's own classifier, with label smoothing, Mixup, CutMix and class weights.
+
+B images, K classes. With smoothing s, the loss of image x under label y is
+
+    CE(x, y) = -(1 - s) log p_y(x) - (s / K) sum_k log p_k(x),
+
+and what is minimised is the plain mean over the batch of
+
+    lam_i w[y_i] CE(x_i, y_i) + (1 - lam_i) w[y_j] CE(x_i, y_j),
+
+where j is the partner that image i was mixed with and lam_i the share it kept (1 without mixing). A class weight thus
+multiplies all that its label adds, the smoothing part included, and the mean divides by B, not by the sum of weights
+(torch's own `weight` does otherwise in both).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
 from smallvit.data.mixing import mix
+from smallvit.errors import UsageError
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Objective, Setting
 from smallvit.recipe import Rate, Section
@@ -22,16 +38,21 @@ class SupervisedOptions(Section):
     mix_prob: Rate = 1.0
     mix_switch: Rate = 0.5  # share of CutMix where both are on
     mix_per: Literal["batch", "element"] = "element"
+    # none | auto | a CSV or JSON file of class,weight; resolved: one number per class, in the order of the classes
+    class_weights: tuple[Annotated[float, Field(gt=0)], ...] | str = "none"
 
 
 class Supervised(Objective):
     name = "supervised"
     Options = SupervisedOptions
+    weights_K: Tensor | None
 
     def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
         super().__init__(backbone, options, setting)
         self.options: SupervisedOptions = options
         self.views = (View(1, setting.img_size),)
+        # They stand in the recipe, so the checkpoint does not hold them.
+        self.register_buffer("weights_K", _as_tensor(self.options.class_weights, setting.num_classes), persistent=False)
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         o = self.options
@@ -49,4 +70,15 @@ class Supervised(Objective):
         return Loss(total, {"cross_entropy": total.detach()}, features)
 
     def _loss(self, logits_BK: Tensor, labels_B: Tensor) -> Tensor:
-        return F.cross_entropy(logits_BK, labels_B, label_smoothing=self.options.label_smoothing, reduction="none")
+        loss_B = F.cross_entropy(logits_BK, labels_B, label_smoothing=self.options.label_smoothing, reduction="none")
+        return loss_B if self.weights_K is None else loss_B * self.weights_K[labels_B]
+
+
+def _as_tensor(weights: Sequence[float] | str, num_classes: int) -> Tensor | None:
+    if weights == "none":
+        return None
+    if isinstance(weights, str):
+        raise UsageError(f"class_weights = {weights!r}: only a resolved recipe can be trained; it holds the numbers")
+    if len(weights) != num_classes:
+        raise UsageError(f"class_weights holds {len(weights)} numbers, but there are {num_classes} classes")
+    return torch.tensor(weights)

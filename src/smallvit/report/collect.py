@@ -147,13 +147,22 @@ def show(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def brief(value: Any) -> str:
+    """The same, but a long list of numbers by its range: the full recipe has them all."""
+    if isinstance(value, list) and len(value) > 8 and all(isinstance(item, int | float) for item in value):
+        return f"{len(value)} numbers, {show(min(value))} to {show(max(value))}"
+    return show(value)
+
+
 def decision_rows(content: Content) -> list[tuple[str, str, str]]:
     """Key, value and reason: first what was asked for, then what `auto` became."""
     chosen = {choice["key"] for choice in content.choices}
     asked = [
-        (key, show(value), "asked for") for key, value in content.asked.items() if key not in chosen and value != "auto"
+        (key, brief(value), "asked for")
+        for key, value in content.asked.items()
+        if key not in chosen and value != "auto"
     ]
-    return asked + [(choice["key"], show(choice["value"]), choice["why"]) for choice in content.choices]
+    return asked + [(choice["key"], brief(choice["value"]), choice["why"]) for choice in content.choices]
 
 
 # ---- the course of training --------------------------------------------------------------------------

@@ -7,28 +7,29 @@ from users (class names, file names): they are drawn literally, never as maths o
 
 from __future__ import annotations
 
-import html
-import io
-import re
-import unicodedata
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smallvit.report.svg import (
+    INK,
+    LINE,
+    SOFT,
+    STRONG,
+    VARIABLES,
+    color,
+    few_ticks,
+    fit,
+    pixel_axes,
+    style,
+    to_svg,
+)
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import Locator
 
-SERIES = 6  # colours of the page before they repeat
-
-_INK, _SOFT, _LINE, _FLOOR, _STRONG = "#010101", "#020202", "#030303", "#040404", "#050505"
-_VARIABLES = {_INK: "--ink", _SOFT: "--soft", _LINE: "--line", _FLOOR: "--floor", _STRONG: "--on-strong"}
-_VARIABLES |= {f"#0100{index:02d}": f"--series-{index}" for index in range(1, SERIES + 1)}
 _DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))
 
 # Heat map cells are one colour with varying opacity, so they fade into a light and a dark page alike.
@@ -61,21 +62,21 @@ def dash_name(series: int) -> str:
 
 def color_name(series: int) -> str:
     """The page's CSS variable for a series."""
-    return _VARIABLES[_color(series)]
+    return VARIABLES[color(series)]
 
 
 def accuracy_chart(bars: Sequence[Bar], name: str = "accuracy") -> str:
     """A bar from zero per model and floor, its interval as a whisker, its numbers written beside its name."""
     width, row, foot = 400, 50, 26
-    with _style(name):
-        figure, axes = _axes(width, row * len(bars) + foot, left=2, right=2, top=0, bottom=foot)
+    with style(name):
+        figure, axes = pixel_axes(width, row * len(bars) + foot, left=2, right=2, top=0, bottom=foot)
         axes.set(xlim=(0, 100), ylim=(len(bars) * row, 0))
         for index, bar in enumerate(bars):
             middle = index * row + 34
             value, low, high = 100 * bar.value, 100 * bar.low, 100 * bar.high
-            axes.barh(middle, value, height=13, color=_color(bar.series), linewidth=0)
-            axes.plot([low, high], [middle, middle], color=_INK, linewidth=1.6, solid_capstyle="butt")
-            axes.plot([low, high], [middle, middle], color=_INK, linestyle="", marker="|", markersize=9)
+            axes.barh(middle, value, height=13, color=color(bar.series), linewidth=0)
+            axes.plot([low, high], [middle, middle], color=INK, linewidth=1.6, solid_capstyle="butt")
+            axes.plot([low, high], [middle, middle], color=INK, linestyle="", marker="|", markersize=9)
             weight = "normal" if bar.series == 0 else "bold"
             axes.text(0, middle - 13, fit(bar.label, 30), fontsize=13, fontweight=weight, va="baseline")
             numbers = f"{value:.1f}%  ({low:.1f}–{high:.1f})"
@@ -86,20 +87,20 @@ def accuracy_chart(bars: Sequence[Bar], name: str = "accuracy") -> str:
         first.set_horizontalalignment("left")
         last.set_horizontalalignment("right")
         spoken = "; ".join(f"{b.label} {b.value:.1%}, interval {b.low:.1%} to {b.high:.1%}" for b in bars)
-        return _svg(figure, name, f"Bar chart of accuracy. {spoken}", width)
+        return to_svg(figure, name, f"Bar chart of accuracy. {spoken}", width)
 
 
 def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, percent: bool = False) -> str:
     """One small panel; the page places panels side by side and draws the legend that they share."""
     width, height = 340, 230
-    with _style(name):
-        figure, axes = _axes(width, height, left=56, right=12, top=10, bottom=46)
-        axes.grid(axis="y", color=_LINE, linewidth=1)
+    with style(name):
+        figure, axes = pixel_axes(width, height, left=56, right=12, top=10, bottom=46)
+        axes.grid(axis="y", color=LINE, linewidth=1)
         for curve in curves:
             axes.plot(
                 curve.x,
                 curve.y,
-                color=_color(curve.series),
+                color=color(curve.series),
                 alpha=0.5 if curve.faint else 1,
                 linewidth=1.2 if curve.faint else 2,
                 linestyle=_DASHES[(curve.series - 1) % len(_DASHES)],
@@ -107,7 +108,7 @@ def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, pe
                 markersize=4,
             )
             if curve.mark:
-                axes.plot(*curve.mark, marker="o", markersize=7, color=_color(curve.series))
+                axes.plot(*curve.mark, marker="o", markersize=7, color=color(curve.series))
         axes.margins(x=0.02)
         axes.tick_params(axis="x", pad=8)
         axes.set(xlim=(0, None), ylim=(0, None))
@@ -117,14 +118,18 @@ def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, pe
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
         else:
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
-        axes.yaxis.set_major_locator(_few_ticks())
-        axes.xaxis.set_major_locator(_few_ticks(integer=True))
-        axes.set_xlabel(x_label, fontsize=12, color=_SOFT, labelpad=6)
-        return _svg(figure, name, label, width)
+        axes.yaxis.set_major_locator(few_ticks())
+        axes.xaxis.set_major_locator(few_ticks(integer=True))
+        axes.set_xlabel(x_label, fontsize=12, color=SOFT, labelpad=6)
+        return to_svg(figure, name, label, width)
 
 
-def confusion_map(counts: Sequence[Sequence[int]], names: Sequence[str], name: str) -> str:
+def confusion_map(
+    counts: Sequence[Sequence[int]], names: Sequence[str], name: str, totals: Sequence[int] | None = None
+) -> str:
     """Rows are true classes; colour is the share of the row, blue on the diagonal, orange for mistakes.
+
+    `totals` are the images of each class where `counts` is a block of a larger matrix.
 
     Counts are written into the cells up to 20 classes and class names beside them up to 40; beyond that
     the axes carry class numbers, which the page's table of classes repeats.
@@ -138,10 +143,11 @@ def confusion_map(counts: Sequence[Sequence[int]], names: Sequence[str], name: s
     margin = 34 + 0.59 * size * longest
     upright = longest <= (3 if K <= 20 else 1) or K > 40
     width, height = margin + K * cell + 12, 8 + K * cell + (46 if upright else margin)
-    share_KK = counts_KK / np.maximum(counts_KK.sum(axis=1, keepdims=True), 1)
+    totals_K = counts_KK.sum(axis=1) if totals is None else np.asarray(totals)
+    share_KK = counts_KK / np.maximum(totals_K, 1)[:, None]
     shade_KK = share_KK**0.4  # single mistakes stay visible
-    with _style(name):
-        figure, axes = _axes(width, height, left=margin, right=12, top=8, bottom=height - 8 - K * cell)
+    with style(name):
+        figure, axes = pixel_axes(width, height, left=margin, right=12, top=8, bottom=height - 8 - K * cell)
         axes.imshow(_cells(shade_KK), interpolation="none", aspect="auto")
         if K <= 20:
             _write_counts(axes, counts_KK, shade_KK, cell)
@@ -151,27 +157,14 @@ def confusion_map(counts: Sequence[Sequence[int]], names: Sequence[str], name: s
         )
         axes.set_xticks(places, labels=texts, fontsize=size, **turn)
         axes.set_yticks(places, labels=texts, fontsize=size)
-        axes.set_xlabel("predicted", fontsize=12, color=_SOFT, labelpad=6)
-        axes.set_ylabel("true", fontsize=12, color=_SOFT, rotation_mode="anchor")
+        axes.set_xlabel("predicted", fontsize=12, color=SOFT, labelpad=6)
+        axes.set_ylabel("true", fontsize=12, color=SOFT, rotation_mode="anchor")
         axes.yaxis.set_label_coords(-(margin - 14) / (K * cell), 0.5)
         for spine in axes.spines.values():
-            spine.set(visible=True, color=_LINE)
+            spine.set(visible=True, color=LINE)
         right = int(np.trace(counts_KK))
-        spoken = f"Confusion matrix of {K} classes: {right:,} of {counts_KK.sum():,} images on the diagonal"
-        return _svg(figure, name, spoken, width, least=0.85 if width > 400 and K <= 40 else 0.0)
-
-
-def fit(text: str, most: int) -> str:
-    """`text` cut to about `most` Latin letters, on one line, without what an XML text cannot hold."""
-    kept: list[str] = []
-    room = most
-    for letter in " ".join(text.split()):
-        letter = "\N{REPLACEMENT CHARACTER}" if unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn") else letter
-        room -= 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        if room < 0:
-            return "".join(kept[:-1]) + "…"
-        kept.append(letter)
-    return "".join(kept)
+        spoken = f"Confusion matrix of {K} classes: {right:,} of {totals_K.sum():,} images on the diagonal"
+        return to_svg(figure, name, spoken, width, least=0.85 if width > 400 and K <= 40 else 0.0)
 
 
 # ---- parts of the drawings ---------------------------------------------------------------------------
@@ -188,7 +181,7 @@ def _cells(shade_KK: NDArray[np.float64]) -> NDArray[np.uint8]:
 def _write_counts(axes: Axes, counts_KK: NDArray[np.int64], shade_KK: NDArray[np.float64], cell: float) -> None:
     size = min(13.0, 1.5 * cell / max(2, len(str(counts_KK.max()))))
     for row, column in zip(*np.nonzero(counts_KK), strict=True):
-        color = _STRONG if shade_KK[row, column] > _STRONG_FROM else _INK
+        color = STRONG if shade_KK[row, column] > _STRONG_FROM else INK
         text = str(counts_KK[row, column])
         axes.text(column, row, text, fontsize=size, color=color, ha="center", va="center_baseline")
 
@@ -204,89 +197,3 @@ def _percent_floor(curves: Sequence[Curve]) -> float:
     """Zero, unless every curve lives near the top: then the lower half would be empty."""
     lowest = min((min(curve.y, default=0.0) for curve in curves), default=0.0)
     return 0.0 if lowest < 0.6 else np.floor(10 * lowest - 0.5) / 10
-
-
-def _few_ticks(integer: bool = False) -> Locator:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(nbins=5, integer=integer, steps=[1, 2, 5, 10])
-
-
-def _color(series: int) -> str:
-    if series <= 0:
-        return _FLOOR if series == 0 else _SOFT
-    return f"#0100{(series - 1) % SERIES + 1:02d}"
-
-
-# ---- from a matplotlib figure to inline SVG ----------------------------------------------------------
-
-
-@contextmanager
-def _style(name: str) -> Iterator[None]:
-    """matplotlib's defaults plus ours, whatever the user's own settings are; undone afterwards."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        # Widths of letters that matplotlib's font lacks are estimates; the browser has them.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(
-            {
-                "svg.fonttype": "none",
-                "svg.hashsalt": name,
-                "text.parse_math": False,
-                "text.color": _INK,
-                "xtick.color": _LINE,
-                "ytick.color": _LINE,
-                "xtick.labelcolor": _SOFT,
-                "ytick.labelcolor": _SOFT,
-                "xtick.labelsize": 12,
-                "ytick.labelsize": 12,
-                "axes.edgecolor": _LINE,
-            }
-        )
-        yield
-
-
-def _axes(width: float, height: float, left: float, right: float, top: float, bottom: float) -> tuple[Figure, Axes]:
-    """A figure in pixels (72 to the inch, as SVG counts) with one frameless plot inside the margins."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width / 72, height / 72))
-    box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
-    axes = figure.add_axes(box)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.spines["bottom"].set_visible(True)
-    axes.tick_params(length=0)
-    axes.set_axisbelow(True)
-    return figure, axes
-
-
-_TAG = re.compile(r"<[^<>]*>")  # text never holds < or >: matplotlib writes them as entities
-_NAMES = re.compile(r'\b(id="|url\(#|href="#)')
-_FONT = re.compile(r" ?font-family: [^;\"]*;?")
-_HEX = re.compile("|".join(_VARIABLES))
-
-
-def _svg(figure: Figure, name: str, label: str, width: float, least: float = 0.0) -> str:
-    """The figure's SVG, fit to stand in a page: own ids, page colours and fonts, a spoken label.
-
-    It shrinks with the page down to the share `least` of its width, and never grows.
-    """
-    buffer = io.StringIO()
-    no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
-    drawn = buffer.getvalue()
-    box = re.search(r'viewBox="([^"]*)"', drawn)
-    assert box, "matplotlib wrote no viewBox"
-    body = drawn[drawn.index("</defs>") + len("</defs>") :]  # the first <defs> styles every element of a page
-
-    def page_tag(found: re.Match[str]) -> str:
-        tag = _NAMES.sub(rf"\g<1>{name}-", found[0])
-        return _HEX.sub(lambda color: f"var({_VARIABLES[color[0]]})", _FONT.sub("", tag))
-
-    body = re.sub(r"\s*\n\s*", "\n", _TAG.sub(page_tag, body))
-    sizes = f"width:{width:.0f}px;min-width:{least * width:.0f}px"
-    spoken = html.escape(label, quote=True)
-    return f'<svg class="plot" role="img" aria-label="{spoken}" viewBox="{box[1]}" style="{sizes}">{body}'

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from smallvit.errors import RunError
 from smallvit.report import sections
+from smallvit.report.calibration import calibration_section
 from smallvit.report.collect import Content, collect
+from smallvit.report.data import data_section
 from smallvit.report.verdict import PART_WORDS, percent
 from smallvit.run import Run, write_text
 
@@ -48,7 +50,9 @@ def _render(contents: Sequence[Content], title: str, image_bytes: int) -> str:
         **sections.accuracy_section(contents),
         **sections.training_section(contents),
         **sections.class_section(contents),
-        **sections.picture_sections(contents, image_bytes),
+        **sections.mistake_section(contents, image_bytes // (2 * len(contents))),
+        **data_section(contents, image_bytes // (2 * len(contents))),
+        **calibration_section(contents),
         **sections.recipe_section(contents),
     )
     # A file name that is no valid text arrives as lone surrogates, which no UTF-8 file can hold.

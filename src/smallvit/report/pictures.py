@@ -47,7 +47,9 @@ def _picture(image_CHW: NDArray[np.uint8], record: dict[str, Any]) -> Picture:
     from PIL import Image
 
     pixels_HWC = np.moveaxis(image_CHW, 0, -1)
-    image = Image.fromarray(pixels_HWC[..., 0] if pixels_HWC.shape[-1] == 1 else pixels_HWC)
+    if pixels_HWC.shape[-1] != 3:  # grey, or channels that are no colours: their mean
+        pixels_HWC = pixels_HWC.mean(-1).round().astype(np.uint8)
+    image = Image.fromarray(pixels_HWC)
     image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)

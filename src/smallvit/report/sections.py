@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
+from smallvit.evaluation.classes import is_unbalanced
 from smallvit.report import figures
 from smallvit.report.collect import Content, course, decision_rows, seed_groups, shared, show
-from smallvit.report.pictures import Gallery, gallery
+from smallvit.report.data import stored_gallery
 from smallvit.report.verdict import (
     PART_WORDS,
     Score,
+    about_balance,
     about_part,
     against_floors,
+    balanced,
     between,
     floor_scores,
     mean_over_seeds,
@@ -24,7 +26,8 @@ from smallvit.report.verdict import (
     state,
 )
 
-OPEN_CLASSES, MOST_CLASSES, MOST_SKIPPED = 20, 500, 200  # rows of tables: shown, kept, kept
+OPEN_CLASSES, MOST_CLASSES = 20, 500  # rows of tables: shown, kept
+FULL_CLASSES, BLOCK_CLASSES = 40, 16  # up to 40 classes the whole confusion matrix has names; beyond, a block of 16 has
 
 
 def accuracy_section(contents: Sequence[Content]) -> dict[str, Any]:
@@ -42,6 +45,11 @@ def accuracy_section(contents: Sequence[Content]) -> dict[str, Any]:
     verdicts = [against_floors(score, _floors(run)) for score, run in headlines]
     if len(headlines) > 1:
         verdicts.append(between([score for score, _ in headlines]))
+    verdicts += [
+        about_balance(score.label, run.result)
+        for score, run in headlines
+        if score.seeds == 1 and is_unbalanced(run.result)
+    ]
     verdicts += [found for found in dict.fromkeys(about_part(run.part) for run in contents) if found]
     floors = [
         floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
@@ -86,13 +94,14 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
             {
                 "accuracy": percent(result["accuracy"]),
                 "95% interval": f"{percent(result['interval'][0])} to {percent(result['interval'][1])}",
-                "mean over classes": percent(result["balanced_accuracy"]),
                 "loss": f"{result['loss']:.3f}",
                 "measured on": f"{result['n']:,} {PART_WORDS.get(str(run.part), run.part)}",
             }
             if result
             else {}
         )
+        if result and is_unbalanced(result):
+            measured["balanced accuracy"] = balanced(result)
         return measured | {
             "parameters": count(run.results["model"]["parameters"]),
             "weights": f"{weights['which']}, epoch {weights['epoch']}" + (", averaged" if weights["ema"] else ""),
@@ -129,21 +138,48 @@ def training_section(contents: Sequence[Content]) -> dict[str, Any]:
 
 
 def class_section(contents: Sequence[Content]) -> dict[str, Any]:
-    maps = [
-        {
-            "label": run.label,
-            "svg": figures.confusion_map(run.result["confusion"], run.class_names, f"confusion-{run.series}"),
-            "pairs": confused_pairs(run.result["confusion"], run.class_names),
-        }
-        for run in contents
-        if run.result.get("confusion")
-    ]
+    maps = [_confusion(run) for run in contents if run.result.get("confusion")]
     kinds = [[(entry["name"], entry["n"]) for entry in run.result.get("per_class", [])] for run in contents]
     groups = [list(contents)] if all(kind == kinds[0] for kind in kinds) else [[run] for run in contents]
     return {
         "confusions": maps,
         "class_tables": [_class_table(group) for group in groups if group[0].result.get("per_class")],
     }
+
+
+def _confusion(run: Content) -> dict[str, Any]:
+    """The whole matrix; with many classes also the block of those that are confused most, with their names."""
+    counts, names = run.result["confusion"], run.class_names
+    block = ""
+    if len(names) > FULL_CLASSES and (chosen := confused_block(counts, BLOCK_CLASSES)):
+        counts_KK = np.asarray(counts)
+        inside = counts_KK[np.ix_(chosen, chosen)].tolist()
+        totals = counts_KK.sum(axis=1)[chosen].tolist()
+        block = figures.confusion_map(inside, [names[one] for one in chosen], f"confused-{run.series}", totals)
+    return {
+        "label": run.label,
+        "svg": figures.confusion_map(counts, names, f"confusion-{run.series}"),
+        "block": block,
+        "classes": len(names),
+        "pairs": confused_pairs(counts, names),
+    }
+
+
+def confused_block(confusion: Sequence[Sequence[int]], most: int) -> list[int]:
+    """Classes that are taken for each other: the worst pair, then always the one most confused with those so far."""
+    counts_KK = np.asarray(confusion)
+    both_KK = counts_KK + counts_KK.T
+    np.fill_diagonal(both_KK, 0)
+    if not both_KK.any():
+        return []
+    chosen = [int(place) for place in np.unravel_index(both_KK.argmax(), both_KK.shape)]
+    while len(chosen) < min(most, len(both_KK)):
+        ties_K = both_KK[chosen].sum(axis=0)
+        ties_K[chosen] = -1
+        if ties_K.max() <= 0:
+            break
+        chosen.append(int(ties_K.argmax()))
+    return chosen
 
 
 def confused_pairs(confusion: Sequence[Sequence[int]], names: Sequence[str], most: int = 8) -> list[dict[str, Any]]:
@@ -186,24 +222,9 @@ def _class_table(group: Sequence[Content]) -> dict[str, Any]:
     }
 
 
-def picture_sections(contents: Sequence[Content], image_bytes: int) -> dict[str, Any]:
-    """Example images once where the runs share them, mistakes per run; each gallery gets an equal share."""
-    budget = image_bytes // (2 * len(contents))
-    examples = _unlike([(run.label, _gallery(run, "examples", budget)) for run in contents])
-    mistakes = [(run.label, _gallery(run, "mistakes", budget)) for run in contents]
-    return {
-        "examples": examples,
-        "mistakes": [pair for pair in mistakes if pair[1].pictures or pair[1].dropped],
-    }
-
-
-def _gallery(run: Content, kind: str, budget: int) -> Gallery:
-    images = run.images.get(kind)
-    return Gallery([], 0) if images is None else gallery(images, run.results.get(kind, []), budget)
-
-
-def _unlike(pairs: Sequence[tuple[str, Gallery]]) -> list[tuple[str, Gallery]]:
-    return [(label, found) for label, found in shared(pairs) if found.pictures or found.dropped]
+def mistake_section(contents: Sequence[Content], image_bytes: int) -> dict[str, Any]:
+    mistakes = [(run.label, stored_gallery(run, "mistakes", image_bytes)) for run in contents]
+    return {"mistakes": [pair for pair in mistakes if pair[1].pictures or pair[1].dropped]}
 
 
 def recipe_section(contents: Sequence[Content]) -> dict[str, Any]:
@@ -214,7 +235,6 @@ def recipe_section(contents: Sequence[Content]) -> dict[str, Any]:
         "recipe": recipes,
         "commands": list(dict.fromkeys(run.command for run in contents if run.command)),
         "environment": by_key([run.env for run in contents]),
-        "splits": shared((run.label, _split(run.split)) for run in contents),
     }
 
 
@@ -234,23 +254,6 @@ def _decisions(contents: Sequence[Content]) -> list[tuple[str, str, str, str]]:
         for key in keys
         for label, row in shared((label, row) for label, run_rows in rows.items() for row in run_rows if row[0] == key)
     ]
-
-
-def _split(split: Mapping[str, Any]) -> dict[str, Any]:
-    """Images per part and class; files that could not be used."""
-    parts = {name: part for name, part in split.get("parts", {}).items() if part.get("n")}
-    counts = [
-        [str(name) for name in split["class_names"]],
-        *(part.get("counts", []) for part in parts.values()),
-    ]
-    skipped = list(split.get("skipped", []))
-    return {
-        "source": str(split.get("source", "")),
-        "parts": {name: part["n"] for name, part in parts.items()},
-        "rows": list(zip_longest(*counts, fillvalue=0))[:MOST_CLASSES],
-        "skipped": skipped[:MOST_SKIPPED],
-        "skipped_total": len(skipped),
-    }
 
 
 # ---- words for numbers -------------------------------------------------------------------------------

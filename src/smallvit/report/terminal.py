@@ -9,26 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smallvit.data.sources import shown
+from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.run import Run, replacing
 
 if TYPE_CHECKING:
     from smallvit.api import Prediction
 
+WORST_CLASSES = 10
 
-def _table(title: str) -> Any:
+
+def _table(title: str, *more: str) -> Any:
     from rich import box
     from rich.table import Table
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
-    for heading, justify in (
-        ("", "left"),
-        ("accuracy", "right"),
-        ("95 % interval", "right"),
-        ("parameters", "right"),
-        ("training", "right"),
-    ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table.add_column("")
+    for heading in ("accuracy", "95 % interval", *more):
+        table.add_column(heading, justify="right")
     return table
 
 
@@ -54,7 +52,7 @@ def results_table(runs: Sequence[Run]) -> None:
     if part is None:
         print("no test and no validation part: nothing was evaluated")
         return
-    table = _table(f"accuracy on the {part} part ({results[0]['parts'][part]['n']:,} images)")
+    table = _table(f"accuracy on the {part} part ({results[0]['parts'][part]['n']:,} images)", "parameters", "training")
     for run, result in zip(runs, results, strict=True):
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
@@ -65,6 +63,20 @@ def results_table(runs: Sequence[Run]) -> None:
     for floor in results[0]["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
+    for run, result in zip(runs, results, strict=True):
+        _say_balanced(result["parts"][part], run.path.name if len(runs) > 1 else "")
+
+
+def _say_balanced(found: Mapping[str, Any], label: str = "") -> None:
+    """Where classes differ in size: the accuracy that counts each of them the same."""
+    if not is_unbalanced(found):
+        return
+    least, most = class_sizes(found)
+    between = "" if (pair := found.get("balanced_interval")) is None else f" ({pair[0]:.1%} to {pair[1]:.1%})"
+    print(
+        f"{label + ': ' if label else ''}balanced accuracy {found['balanced_accuracy']:.1%}{between}: "
+        f"every class counts the same, those of {least:,} images and those of {most:,}"
+    )
 
 
 def evaluation_table(found: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
@@ -73,7 +85,20 @@ def evaluation_table(found: Mapping[str, Any], floors: Mapping[str, Any], part: 
     for floor in floors.values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
-    print(f"balanced accuracy {found['balanced_accuracy']:.1%}, loss {found['loss']:.3f}")
+    _worst_table(found)
+    print(f"loss {found['loss']:.3f}")
+    _say_balanced(found)
+
+
+def _worst_table(found: Mapping[str, Any]) -> None:
+    """The classes to look at; all of them where they are few."""
+    rows = worst_classes(found, WORST_CLASSES)
+    seen = sum(row["accuracy"] is not None for row in found["per_class"])
+    title = "the classes, worst first" if len(rows) == seen else f"the {len(rows)} worst of {seen} classes"
+    table = _table(title, "images")
+    for row in rows:
+        _row(table, row["name"], row, f"{row['n']:,}")
+    _print(table)
 
 
 def write_predictions(answers: Sequence[Prediction], path: Path | None) -> int:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from smallvit.evaluation.classes import class_sizes
+
 PART_WORDS = {"test": "test images", "val": "validation images", "train": "training images"}
 
 
@@ -109,6 +111,21 @@ def between(scores: Sequence[Score]) -> Verdict:
         text = f"{lead}, but the intervals overlap: it may be chance.{once}"
         return Verdict("note", "No clear winner", text)
     return Verdict("note", f"{first.label} is ahead", f"{lead}, and the intervals do not overlap.{once}")
+
+
+def balanced(result: Mapping[str, Any]) -> str:
+    pair = result.get("balanced_interval")  # older runs have none
+    between = f" ({percent(pair[0])} to {percent(pair[1])})" if pair else ""
+    return f"{percent(result['balanced_accuracy'])}{between}"
+
+
+def about_balance(label: str, result: Mapping[str, Any]) -> Verdict:
+    least, most = class_sizes(result)
+    text = (
+        f"They have {least:,} to {most:,} images here, so large classes decide the accuracy. Counting every "
+        f"class the same, the balanced accuracy of {label} is {balanced(result)}."
+    )
+    return Verdict("note", "Classes differ in size", text)
 
 
 def about_part(part: str | None) -> Verdict | None:

@@ -33,6 +33,7 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
         step.objective.views,
         known(recipe.batch_size),
         recipe.seed,
+        balanced=data.balanced,
     )
     return Training(
         recipe=recipe,

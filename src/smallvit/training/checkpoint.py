@@ -118,7 +118,7 @@ def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: i
         "model": t.recipe.model.timm_name,
         "kwargs": t.recipe.model.kwargs,
         "class_names": list(class_names),
-        **{key: getattr(data, key) for key in ("img_size", "cache_size", "in_chans", "fit", "mean", "std")},
+        **{key: getattr(data, key) for key in ("img_size", "cache_size", "in_chans", "white", "fit", "mean", "std")},
         "weights": {"which": which, "ema": t.ema is not None, "epoch": epoch},
     }
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
+from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.metrics import predict_logits, summary, worst_mistakes
 from smallvit.models.features import count_parameters
 from smallvit.recipe import known
@@ -19,15 +20,14 @@ from smallvit.training.checkpoint import model_header, read_tensors, save_model,
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
-MOST_PICTURES = 24
-PICTURE_SIDE = 96
+MOST_MISTAKES, MISTAKE_SIDE = 24, 96
+MOST_EXAMPLES, EXAMPLE_SIDE = 104, 64  # one for each of 102 flowers
+EXAMPLES_PER_CLASS = 8
 
 
 def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[str, Any]) -> None:
     """results.json is written last: a run that has it is finished."""
     which, epoch = _choose_weights(run.path, t)
-    header = model_header(t, images.class_names, which, epoch)
-    save_model(run.path / "model.safetensors", t.evaluated, header)
     rows = {"test": split.test, "val": split.val}
     size = known(t.recipe.data.img_size)
     with fixed_threads(known(t.recipe.threads)):
@@ -37,10 +37,14 @@ def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[s
             if len(part_rows)
         }
     part = next(iter(found), None)
+    measured = calibration(found, part) if part else {}
+    header = model_header(t, images.class_names, which, epoch) | {"temperature": measured.get("temperature")}
+    save_model(run.path / "model.safetensors", t.evaluated, header)
     results: dict[str, Any] = {
         "evaluated_part": part,
         "parts": {name: summary(*pair, images.class_names) for name, pair in found.items()},
         "floors": floors,
+        "calibration": measured,
         "weights": header["weights"],
         "timing": {"train_seconds": train_seconds(run)},
         "model": {
@@ -56,8 +60,8 @@ def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[s
         logits_NK, labels_N = found[part]
         tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows[part]}
         write_tensors(run.path / "predictions.safetensors", tensors, {"part": part})
-        wrong = worst_mistakes(logits_NK, labels_N, MOST_PICTURES)
-        pictures["mistakes"] = _thumbnails(images, rows[part][wrong])
+        wrong = worst_mistakes(logits_NK, labels_N, MOST_MISTAKES)
+        pictures["mistakes"] = _thumbnails(images, rows[part][wrong], MISTAKE_SIDE)
         results["mistakes"] = _describe(images, rows[part], logits_NK, labels_N, wrong)
     write_tensors(run.path / "images.safetensors", pictures, {})
     run.write("results.json", results)
@@ -83,22 +87,27 @@ def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
 
 
 def _example_pictures(images: ImageSet, split: Split) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
-    """Training images, the classes taking turns."""
+    """Several training images of every class, as they come, the classes taking turns."""
     labels = images.labels_N[split.train]
     turns = torch.zeros_like(labels)
     for klass in labels.unique():
         own = labels == klass
         turns[own] = torch.arange(int(own.sum()))
-    rows = split.train[(turns * len(images.class_names) + labels).argsort()][:MOST_PICTURES]
+    each = min(EXAMPLES_PER_CLASS, max(1, MOST_EXAMPLES // len(images.class_names)))
+    rows = split.train[(turns * len(images.class_names) + labels).argsort()]
+    rows = rows[: min(MOST_EXAMPLES, int((turns < each).sum()))]
     captions = [{"label": images.class_names[images.labels_N[row]], "file": images.files[row]} for row in rows.tolist()]
-    return {"examples": _thumbnails(images, rows)}, captions
+    return {"examples": _thumbnails(images, rows, EXAMPLE_SIDE)}, captions
 
 
-def _thumbnails(images: ImageSet, rows: Tensor) -> Tensor:
+def _thumbnails(images: ImageSet, rows: Tensor, side: int) -> Tensor:
+    """Small pictures that a page can show: of more than three channels the first three, of two the first."""
     pixels = images.images_NCSS[rows]
-    if pixels.shape[-1] <= PICTURE_SIDE or not len(rows):
+    if (channels := pixels.shape[1]) not in (1, 3):
+        pixels = pixels[:, : 3 if channels > 3 else 1]
+    if pixels.shape[-1] <= side or not len(rows):
         return pixels
-    return F.interpolate(pixels, (PICTURE_SIDE, PICTURE_SIDE), mode="bilinear", antialias=True)
+    return F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
 
 
 def _describe(

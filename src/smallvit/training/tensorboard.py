@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ from smallvit.errors import UsageError
 
 
 class TensorBoardLog:
+    @staticmethod
+    def check() -> None:
+        """The package is there, or it is said before anything is written."""
+        if find_spec("tensorboard") is None:
+            raise UsageError("--log tensorboard needs the package tensorboard: install smallvit[tensorboard]")
+
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UsageError("--log tensorboard needs the package tensorboard: install smallvit[tensorboard]") from None
+        from torch.utils.tensorboard import SummaryWriter
+
         self.writer = SummaryWriter(str(folder / "tensorboard"))
 
     def add(self, record: dict[str, Any]) -> None:

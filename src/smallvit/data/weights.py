@@ -1,0 +1,79 @@
+"""One weight for each class: measured from the training labels, or read from a file. K classes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from smallvit.errors import UsageError, nearest
+
+
+def inverse_frequency(counts_K: Sequence[int]) -> list[float]:
+    """Every class with images weighs the same in total, and the mean over the images is 1.
+
+    w_k = N / (K n_k) with K the classes that have images; a class without any never occurs and gets 1.
+    """
+    total, present = sum(counts_K), sum(count > 0 for count in counts_K)
+    return [float(f"{total / (present * count):.6g}") if count else 1.0 for count in counts_K]
+
+
+def read_weights(path: str | Path, class_names: Sequence[str]) -> list[float]:
+    """The weights of a CSV file with the header class,weight or a JSON object {class: weight}, used as they stand."""
+    path = Path(path).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(
+            f"class weights: cannot read {str(path)!r}: {reason} (choices: none, auto, or a CSV or JSON file)"
+        ) from None
+    pairs = _from_json(path, text) if path.suffix.lower() == ".json" else _from_csv(path, text)
+    found: dict[str, float] = {}
+    for name, value in pairs:
+        if name not in class_names:
+            raise UsageError(f"{path}: unknown class {name!r}: {nearest(name, class_names)}")
+        if name in found:
+            raise UsageError(f"{path}: the class {name!r} is there twice")
+        found[name] = _weight(path, name, value)
+    missing = [name for name in class_names if name not in found]
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise UsageError(f"{path} has no weight for {', '.join(missing[:5])}{more}: every class needs one")
+    return [found[name] for name in class_names]
+
+
+def _from_csv(path: Path, text: str) -> Iterable[tuple[str, Any]]:
+    header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
+    if [word.strip().lower() for word in header] != ["class", "weight"]:
+        raise UsageError(f"{path}: the first line should be class,weight")
+    for number, row in enumerate(rows, start=2):
+        if not row:
+            continue
+        if len(row) != 2:
+            raise UsageError(f"{path}, line {number}: should hold a class and its weight")
+        yield row[0].strip(), row[1]
+
+
+def _from_json(path: Path, text: str) -> Iterable[tuple[str, Any]]:
+    try:
+        tree = json.loads(text, object_pairs_hook=list)
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}") from None
+    if not text.lstrip().startswith("{"):
+        raise UsageError(f'{path} should hold one object, {{"class": weight, ...}}')
+    yield from tree
+
+
+def _weight(path: Path, name: str, value: Any) -> float:
+    try:
+        weight = float("nan") if isinstance(value, bool | list) else float(value)
+    except (TypeError, ValueError):
+        weight = float("nan")
+    if not (math.isfinite(weight) and weight > 0):
+        raise UsageError(f"{path}: the weight of {name!r} is {value!r}: should be a positive number")
+    return weight

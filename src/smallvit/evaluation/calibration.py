@@ -1,0 +1,93 @@
+"""Do the probabilities mean what they say? N images, K classes.
+
+The expected calibration error (ECE) sorts images by the probability of their answer, cuts them into 15 bins of equal
+mass (as many images in each as in the next, give or take one), and averages the gap between mean probability and share
+of right answers over the images. It is never zero on few images, even for a perfect model: `ece_if_perfect` says how
+large it would be for one whose answers were right exactly as often as their probabilities say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from smallvit.randomness import generator
+
+BINS = 15
+DRAWS = 200  # made-up sets of answers behind `ece_if_perfect`
+LIMITS = (1 / 20, 20.0)  # of the temperature: beyond it the fit says only that the validation part is too small
+
+
+def calibration(found: Mapping[str, tuple[Tensor, Tensor]], part: str) -> dict[str, Any]:
+    """ECE of `part` as it is, and at the temperature that suits the validation part, where that is another part."""
+    logits_NK, labels_N = found[part]
+    result: dict[str, Any] = {
+        "part": part,
+        "bins": f"{BINS} bins of equal mass",
+        "before": reliability(logits_NK, labels_N),
+    }
+    if part != "val" and "val" in found:
+        temperature = fit_temperature(*found["val"])
+        result |= {
+            "temperature": temperature,
+            "fitted_on": {"part": "val", "n": len(found["val"][1])},
+            "after": reliability(logits_NK / temperature, labels_N),
+        }
+    return result
+
+
+def reliability(logits_NK: Tensor, labels_N: Tensor) -> dict[str, Any]:
+    """ECE with its bins (images, mean probability, share right), the loss, and the ECE of a perfect model."""
+    logits_NK = logits_NK.double()
+    sure_N, answer_N = logits_NK.softmax(1).max(1)
+    sure_N, order = sure_N.sort(stable=True)
+    right_N = (answer_N == labels_N)[order].double()
+    bins = [
+        {"n": len(sure), "confidence": float(sure.mean()), "accuracy": float(right.mean())}
+        for sure, right in zip(sure_N.tensor_split(BINS), right_N.tensor_split(BINS), strict=True)
+        if len(sure)
+    ]
+    draws_DN = torch.rand((DRAWS, len(sure_N)), generator=generator(0, "calibration"), dtype=torch.float64) < sure_N
+    return {
+        "ece": float(_ece(sure_N, right_N)),
+        "ece_if_perfect": float(_ece(sure_N, draws_DN.double()).mean()),
+        "loss": float(F.cross_entropy(logits_NK, labels_N)),
+        "bins": bins,
+    }
+
+
+def _ece(sure_N: Tensor, right_DN: Tensor) -> Tensor:
+    """Sum over bins of |sum of (probability - right)|, per image; D sets of answers at once, or one."""
+    gaps = [(sure_N - right_DN)[..., rows].sum(-1).abs() for rows in torch.arange(len(sure_N)).tensor_split(BINS)]
+    return torch.stack(gaps).sum(0) / len(sure_N)
+
+
+def fit_temperature(logits_NK: Tensor, labels_N: Tensor) -> float:
+    """The number that the logits are divided by for the least cross-entropy, by golden section on its logarithm.
+
+    The loss is convex in 1/T, so it has one valley. Where all answers are right, the end of the range is returned.
+    """
+    logits_NK = logits_NK.double()
+
+    def loss(log_t: float) -> float:
+        return float(F.cross_entropy(logits_NK / math.exp(log_t), labels_N))
+
+    low, high = map(math.log, LIMITS)
+    golden = (math.sqrt(5) - 1) / 2
+    a, b = high - golden * (high - low), low + golden * (high - low)
+    loss_a, loss_b = loss(a), loss(b)
+    while high - low > 1e-5:
+        if loss_a <= loss_b:
+            high, b, loss_b = b, a, loss_a
+            a = high - golden * (high - low)
+            loss_a = loss(a)
+        else:
+            low, a, loss_a = a, b, loss_b
+            b = low + golden * (high - low)
+            loss_b = loss(b)
+    return round(math.exp((low + high) / 2), 4)

@@ -1,0 +1,104 @@
+"""Data, calibration and many classes on the page; and pages of older runs, which lack their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fabricated import HOSTILE, drawings
+from safetensors.numpy import save_file
+from test_page import read, rewrite
+
+from smallvit.report.calibration import reliability_panel
+from smallvit.report.data import END_BARS, counts_panel
+from smallvit.report.sections import confused_block
+from smallvit.run import Run
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "report.html"
+
+
+def test_balanced_accuracy_is_shown_where_it_differs(make_run: MakeRun, out: Path) -> None:
+    assert "balanced accuracy" not in read([make_run("a")], out).text
+    run = make_run("b", uneven=True)
+    text = read([run], out).text
+    assert f"{100 * run.results['parts']['test']['balanced_accuracy']:.1f}% (80.0% to 99.0%)" in text
+    assert "Classes differ in size. They have 37 to 150 images here" in text
+    old = read([make_run("c", uneven=True, old=True)], out).text
+    assert "balanced accuracy" in old and "80.0% to 99.0%" not in old
+
+
+def test_class_counts_by_part(make_run: MakeRun, out: Path) -> None:
+    seen = read([make_run(uneven=True)], out)
+    charts = [str(svg["aria-label"]) for svg in seen.all("svg") if "images per class" in str(svg["aria-label"])]
+    assert len(charts) == 1 and "; 1 111" in charts[0]
+    assert "The classes have 37 to 150 training images, 4.1 times as many." in seen.text
+    assert "2 files skipped" in seen.text and "photos/0/broken_1.png" in seen.text
+
+
+def test_many_classes_show_their_ends_and_a_block(make_run: MakeRun, out: Path) -> None:
+    names = [f"flower {number}" for number in range(102)]
+    seen = read([make_run(names=names, accuracy=0.5)], out)
+    labels = [str(svg["aria-label"]) for svg in seen.all("svg")]
+    charts = [label for label in labels if "images per class" in label]
+    assert [label.count(";") + 1 for label in charts] == [END_BARS, END_BARS, 34, 34, 34]
+    matrices = [label for label in labels if label.startswith("Confusion matrix")]
+    assert [label.split(":")[0] for label in matrices] == [
+        "Confusion matrix of 16 classes",
+        "Confusion matrix of 102 classes",
+    ]
+    assert out.stat().st_size < 8_000_000
+
+
+def test_the_block_holds_classes_that_are_taken_for_each_other() -> None:
+    counts = 9 * np.eye(6, dtype=int)
+    counts[4, 2], counts[2, 5], counts[0, 1] = 7, 3, 2
+    assert confused_block(counts.tolist(), 3) == [2, 4, 5]
+    assert confused_block(counts.tolist(), 9) == [2, 4, 5]  # the others have no tie to these
+    assert confused_block(np.eye(3, dtype=int).tolist(), 9) == []
+
+
+def test_examples_stand_class_by_class(make_run: MakeRun, out: Path) -> None:
+    run = make_run()
+    labels = [number % 10 for number in range(80)]
+    pictures = drawings(labels, 3, 16, np.random.default_rng(0))
+    save_file({"examples": pictures}, run.path / "images.safetensors")
+    rewrite(run, "results.json", examples=[{"label": str(label), "file": "x"} for label in labels])
+    seen = read([run], out)
+    shown = [str(image["alt"])[-1] for image in seen.all("img")]
+    assert shown == sorted(shown) and len(shown) == 80
+    assert "4 more classes" in seen.text
+
+
+def test_pictures_of_many_channels_say_what_they_show(make_run: MakeRun, out: Path) -> None:
+    run = make_run(channels=3)
+    assert "channels." not in read([run], out).text
+    recipe = run.read("recipe.json")
+    recipe["resolved"]["data"]["in_chans"] = 5
+    run.write("recipe.json", recipe)
+    assert "The pictures show the first three of 5 channels." in read([run], out).text
+
+
+def test_calibration_says_what_it_found(make_run: MakeRun, out: Path) -> None:
+    text = read([make_run("a")], out).text
+    assert "it is too sure of itself" in text
+    assert "a temperature of 1.7, fitted on the 150 validation images alone, helps here" in text
+    assert "No temperature was fitted" in read([make_run("b", val=False)], out).text
+    assert "Do the probabilities mean what they say?" not in read([make_run("c", old=True)], out).text
+
+
+@pytest.mark.parametrize("values", [[0.0], [1.0], [0.034, 0.21], [0.0, 1.0]])
+def test_reliability_panels_of_any_range(values: list[float]) -> None:
+    entry = {"bins": [{"n": 1, "confidence": value, "accuracy": value} for value in values]}
+    assert "Reliability diagram" in reliability_panel(entry, None, 1, "a")
+
+
+def test_hostile_class_names_are_text_in_the_chart() -> None:
+    svg = counts_panel([(name, 3, 0) for name in HOSTILE], ["train", "test"], 3, "a")
+    assert "<script" not in svg and "<img" not in svg
