@@ -146,7 +146,7 @@ def test_override_below_a_value_says_so() -> None:
         ("optimizer.lr=0", "optimizer.lr = 0: should be more than 0 or 'auto'$"),
         ("optimizer.lr=nan", "optimizer.lr = nan: should be a finite number or 'auto'$"),
         ("optimizer.weight_decay=inf", "optimizer.weight_decay = inf: should be a finite number$"),
-        ("data.in_chans=2", "data.in_chans = 2: should be 1 or 3 or 'auto'$"),
+        ("data.in_chans=65", "data.in_chans = 65: should be at most 64 or 'auto'$"),
         ("data.fit=stretch", "data.fit = 'stretch': should be 'crop', 'squash' or 'pad'$"),
         ("data.val=1.5", "data.val = 1.5: should be none, a share between 0 and 1, or the name of a part$"),
         ("data.val=0", "data.val = 0: should be none, a share"),

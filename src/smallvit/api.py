@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from smallvit.console import bar, quiet, say
-from smallvit.data.images import Unreadable, many_reads, read_image
+from smallvit.data.images import FULL_WHITE, Unreadable, many_reads, read_image
+from smallvit.data.imageset import Images
 from smallvit.data.sources import image_files, open_source
 from smallvit.errors import DataError, Interrupted, RunError, UsageError, nearest
 from smallvit.evaluation.metrics import predict_logits, summary
@@ -29,8 +30,10 @@ from smallvit.training.finish import finish
 from smallvit.training.owner import sole_owner
 from smallvit.training.session import Log, fixed_threads, run_session
 from smallvit.training.tensorboard import TensorBoardLog
+from smallvit.training.wandb import WandbLog
 
-LOGS = {"tensorboard": TensorBoardLog}
+LogType = type[TensorBoardLog] | type[WandbLog]
+LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
 
 # Everyday names -> where they stand in the recipe.
 FLAGS = {
@@ -39,7 +42,7 @@ FLAGS = {
     "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
     "lr": "optimizer.lr", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
     "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
-    "compile": "compile",
+    "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip
 
 
@@ -132,7 +135,7 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
         return [execute(run, read_plan(run), check_logs(log))]
 
 
-def execute(run: Run, plan: Plan, logs: Sequence[type[TensorBoardLog]] = ()) -> Run:
+def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
     """Train, judge, report: from wherever the folder stands."""
     check_device(plan.recipe.device)
     try:
@@ -165,12 +168,14 @@ def report(runs: Sequence[Run], out: Path) -> Path:
     return write_report(runs, out, f"{' and '.join(names)} on {source}")
 
 
-def check_logs(name: str | None) -> list[type[TensorBoardLog]]:
-    if name is None:
-        return []
-    if name not in LOGS:
-        raise UsageError(f"unknown log {name!r}: {nearest(name, LOGS)}")
-    return [LOGS[name]]
+def check_logs(names: str | None) -> list[LogType]:
+    """`tensorboard`, `wandb`, or both with a comma between; whether their packages are there is asked now."""
+    asked = list(dict.fromkeys(name.strip() for name in names.split(","))) if names is not None else []
+    for name in asked:
+        if name not in LOGS:
+            raise UsageError(f"unknown log {name!r}: {nearest(name, LOGS)}")
+        LOGS[name].check()
+    return [LOGS[name] for name in asked]
 
 
 def default_folder(recipe: Recipe) -> Path:
@@ -198,16 +203,17 @@ def evaluate(folder: str | Path, part: str = "test", data: str | Path | None = N
     loaded = _trained_model(run)
     names = tuple(loaded.header["class_names"])
     if data is not None:
-        pixels, labels = _other_images(str(data), loaded)
+        images, rows, labels = _other_images(str(data), loaded)
     else:
         plan = read_plan(run)
         parts = dict(zip(("train", "val", "test"), plan.split[:3], strict=True))
         if part not in parts or not len(parts[part]):
             has = [name for name, rows in parts.items() if len(rows)]
             raise UsageError(f"part {part!r} of {run.path} holds no images: choices: {', '.join(has)}")
-        pixels, labels = plan.images.images_NCSS[parts[part]], plan.images.labels_N[parts[part]]
+        images, rows = plan.images.images_NCSS, parts[part]
+        labels = plan.images.labels_N[rows]
     with fixed_threads(known(run.recipe.threads)):
-        found = predict_logits(loaded.backbone, _batches(loaded, pixels, labels))
+        found = predict_logits(loaded.backbone, _batches(loaded, images, rows, labels))
     return summary(*found, names)
 
 
@@ -217,21 +223,21 @@ def _trained_model(run: Run) -> LoadedModel:
     return load_model(run.path / "model.safetensors")
 
 
-def _other_images(source: str, loaded: LoadedModel) -> tuple[Tensor, Tensor]:
-    """Images of another source, their classes matched by name."""
+def _other_images(source: str, loaded: LoadedModel) -> tuple[Images, Tensor, Tensor]:
+    """Images of another source, which rows of them, and their labels: classes are matched by name."""
     h = loaded.header
-    images = open_source(source).load(h["cache_size"], h["fit"], h["in_chans"])
+    images = open_source(source).load(h["cache_size"], h["fit"], h["in_chans"], h.get("white", FULL_WHITE))
     unknown = [name for name in images.class_names if name not in h["class_names"]]
     if unknown:
         raise DataError(f"{source} has classes the model does not know: {', '.join(unknown[:5])}")
     rows = images.parts.get("test", torch.arange(len(images)))
     number = torch.tensor([h["class_names"].index(name) for name in images.class_names])
-    return images.images_NCSS[rows], number[images.labels_N[rows]]
+    return images.images_NCSS, rows, number[images.labels_N[rows]]
 
 
-def _batches(loaded: LoadedModel, pixels: Tensor, labels: Tensor) -> Any:
-    for some, their_labels in zip(pixels.split(256), labels.split(256), strict=True):
-        yield loaded.augmenter.prepare(some, loaded.header["img_size"]), their_labels
+def _batches(loaded: LoadedModel, images: Images, rows: Tensor, labels: Tensor) -> Any:
+    for some, their_labels in zip(rows.split(256), labels.split(256), strict=True):
+        yield loaded.augmenter.prepare(images[some], loaded.header["img_size"]), their_labels
 
 
 class Prediction(NamedTuple):
@@ -241,31 +247,50 @@ class Prediction(NamedTuple):
     problem: str = ""
 
 
-def predict(folder: str | Path, files: str | Path | Sequence[str | Path]) -> list[Prediction]:
-    """Label and probability of every image file, those below folders included. `folder` is a run or its model file."""
+def predict(
+    folder: str | Path, files: str | Path | Sequence[str | Path], *, calibrated: bool = False
+) -> list[Prediction]:
+    """Label and probability of every image file, those below folders included. `folder` is a run or its model file.
+
+    `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
+    labels.
+    """
     path = Path(folder)
     loaded = load_model(path) if path.suffix == ".safetensors" else _trained_model(Run(path))
+    temperature = _temperature(path, loaded) if calibrated else 1.0
     found = list(_expand([files] if isinstance(files, str | Path) else files))
     answers: list[Prediction] = []
     with many_reads(), bar("predicting", len(found)) as advance:
         for start in range(0, len(found), 64):
             some = found[start : start + 64]
-            answers += _predict_some(loaded, some)
+            answers += _predict_some(loaded, some, temperature)
             advance(len(some))
     return answers
 
 
-def _predict_some(loaded: LoadedModel, files: Sequence[Path]) -> list[Prediction]:
+def _temperature(path: Path, loaded: LoadedModel) -> float:
+    temperature = loaded.header.get("temperature")
+    if temperature is None:
+        raise UsageError(f"{path} has no temperature: it takes a run with a validation and a test part to fit one")
+    say(f"probabilities at temperature {temperature:.4g}, fitted on the run's validation part")
+    return float(temperature)
+
+
+def _predict_some(loaded: LoadedModel, files: Sequence[Path], temperature: float = 1.0) -> list[Prediction]:
     h, images, answers = loaded.header, [], {}
     for file in files:
         try:
-            images.append((file, read_image(file, h["cache_size"], h["fit"], h["in_chans"])))
+            images.append(
+                (file, read_image(file, h["cache_size"], h["fit"], h["in_chans"], h.get("white", FULL_WHITE)))
+            )
         except Unreadable as error:
             answers[file] = Prediction(str(file), None, None, str(error))
     if images:
-        pixels = torch.stack([image for _, image in images])
-        logits, _ = predict_logits(loaded.backbone, _batches(loaded, pixels, torch.zeros(len(images))))
-        for (file, _), (probability, index) in zip(images, zip(*logits.softmax(1).max(1), strict=True), strict=True):
+        pixels, rows = torch.stack([image for _, image in images]), torch.arange(len(images))
+        logits, _ = predict_logits(loaded.backbone, _batches(loaded, pixels, rows, torch.zeros(len(images))))
+        for (file, _), (probability, index) in zip(
+            images, zip(*(logits / temperature).softmax(1).max(1), strict=True), strict=True
+        ):
             answers[file] = Prediction(str(file), h["class_names"][int(index)], round(float(probability), 6))
     return [answers[file] for file in files]
 

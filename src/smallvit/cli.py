@@ -25,12 +25,14 @@ app = typer.Typer(
 )
 recipe_app = typer.Typer(no_args_is_help=True, help="Look at the recipes that come with smallvit.")
 app.add_typer(recipe_app, name="recipe")
+cache_app = typer.Typer(no_args_is_help=True, help="Look at the decoded images that runs keep, or remove them.")
+app.add_typer(cache_app, name="cache")
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already in --out.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once (give each --threads 1).")]
-Log = Annotated[str | None, typer.Option("--log", help="Also log to: tensorboard.")]
+Log = Annotated[str | None, typer.Option("--log", help="Also log to tensorboard, wandb, or tensorboard,wandb.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -51,12 +53,57 @@ def demo(
 
 
 @app.command()
+def check(
+    data: Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
+    model: Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")] = None,
+    img_size: Annotated[int | None, typer.Option(help="Side of the training images in pixels.")] = None,
+    in_chans: Annotated[int | None, typer.Option(help="Channels; 1 and 3 become each other.")] = None,
+    fit: Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time for training, e.g. 20m; sets the epochs.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images in one step.")] = None,
+    val: Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")] = None,
+    test: Annotated[str | None, typer.Option(help="Test: none, a share such as 0.2, or a part's name.")] = None,
+    train_on: Annotated[str | None, typer.Option(help="train, or train+val.")] = None,
+    per_class: Annotated[int | None, typer.Option(help="Train on this many images of each class.")] = None,
+    fraction: Annotated[float | None, typer.Option(help="Train on this share of each class.")] = None,
+    recipe: Annotated[str, typer.Option(help="A recipe's name or a .toml file.")] = "default",
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. data.split_seed=1. May be repeated.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Leave out near copies and the time.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Look at the images before training: damage, copies, leaks, recipe and time. Status 1: something would spoil it."""
+    import json
+
+    _announce(quiet or as_json)
+    from smallvit.checking.check import check as run_check
+    from smallvit.checking.terminal import show_report
+    from smallvit.recipe import parse_assignment
+
+    found = run_check(
+        data, model=model, img_size=img_size, in_chans=in_chans, fit=fit, epochs=epochs, budget=budget,
+        batch_size=batch_size, val=_share(val), test=_share(test), train_on=train_on, per_class=per_class,
+        fraction=fraction, recipe=recipe, settings=dict(parse_assignment(text) for text in settings or []),
+        device=device, threads=threads, fast=fast, show_progress=not (quiet or as_json),
+    )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(found.as_dict(), indent=1))
+    elif not quiet:
+        show_report(found)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
 def train(
-    data: Annotated[str | None, typer.Argument(help="Folder of class folders, .npz file, or mnist5k (default) | digits.")] = None,
+    data: Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split], .npz, or mnist5k (default) | digits.")] = None,
     model: Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")] = None,
     out: Out = None,
     img_size: Annotated[int | None, typer.Option(help="Side of the training images in pixels.")] = None,
-    in_chans: Annotated[int | None, typer.Option(help="Channels: 1 or 3.")] = None,
+    in_chans: Annotated[int | None, typer.Option(help="Channels; 1 and 3 become each other.")] = None,
     fit: Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
@@ -65,6 +112,8 @@ def train(
     drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
     mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
     cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
+    class_weights: Annotated[str | None, typer.Option(metavar="auto|none|FILE", help="Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.")] = None,
+    balanced: Annotated[bool, typer.Option("--balanced", help="Draw every class equally often in each epoch.")] = False,
     val: Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")] = None,
     test: Annotated[str | None, typer.Option(help="Test: none, a share such as 0.2, or a part's name.")] = None,
     train_on: Annotated[str | None, typer.Option(help="train, or train+val.")] = None,
@@ -95,7 +144,7 @@ def train(
         "budget": budget, "batch_size": batch_size, "lr": lr, "drop_path": drop_path, "mixup": mixup,
         "cutmix": cutmix, "val": _share(val), "test": _share(test), "train_on": train_on, "per_class": per_class,
         "fraction": fraction, "seed": seed, "device": device, "threads": threads, "precision": precision,
-        "compile": compile or None,
+        "compile": compile or None, "class_weights": class_weights, "balanced": balanced or None,
     }  # fmt: skip
     if print_recipe:
         typer.echo(api.describe_recipe(api.make_recipe(**chosen)))
@@ -128,7 +177,7 @@ def evaluate(
     data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Accuracy with its interval, beside the floors."""
+    """Accuracy with its interval, beside the floors, and the worst classes."""
     import json
 
     _announce(as_json)
@@ -147,13 +196,17 @@ def predict(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model.safetensors.")],
     files: Annotated[list[Path], typer.Argument(help="Image files or folders of them.")],
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
+    calibrated: Annotated[
+        bool,
+        typer.Option("--calibrated", help="Probabilities at the temperature fitted on the validation part."),
+    ] = False,
 ) -> None:
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
     _announce()
     from smallvit import api
     from smallvit.report.terminal import write_predictions
 
-    problems = write_predictions(api.predict(folder, files), csv)
+    problems = write_predictions(api.predict(folder, files, calibrated=calibrated), csv)
     if problems:
         raise typer.Exit(1)
 
@@ -192,6 +245,27 @@ def show(name: Annotated[str, typer.Argument(help="A recipe's name or a .toml fi
     from smallvit.catalog import recipe_page
 
     typer.echo(recipe_page(name))
+
+
+@cache_app.command(name="list")
+def cache_list() -> None:
+    """Every set of decoded images: source, size, number, MB, when it was last used."""
+    from smallvit.data.stored import cache_lines, stored
+
+    for line in cache_lines(stored()):
+        typer.echo(line)
+
+
+@cache_app.command(name="clear")
+def cache_clear(
+    data: Annotated[str | None, typer.Argument(help="Only what was made from this folder or table.")] = None,
+    stale: Annotated[bool, typer.Option("--stale", help="Only what no run will use: sources changed or gone.")] = False,
+) -> None:
+    """Remove decoded images, and say which. They are made anew when they are needed."""
+    from smallvit.data.stored import cache_lines, clear
+
+    for line in cache_lines(clear(data, stale), removed=True):
+        typer.echo(line)
 
 
 def _announce(quiet: bool = False) -> None:

@@ -10,12 +10,12 @@ import torch
 
 from smallvit.console import say, warn
 from smallvit.data.imageset import ImageSet
-from smallvit.data.sources import NAMED, open_source
+from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
 from smallvit.environment import environment
 from smallvit.errors import RunError
 from smallvit.evaluation.floors import pixel_floors
-from smallvit.recipe import Recipe, known
+from smallvit.recipe import DataSpec, Recipe, known
 from smallvit.resolve import (
     Choice,
     Resolver,
@@ -56,7 +56,7 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
         r.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
     resolve_size(r, source)
     data = r.recipe.data
-    images = source.load(known(data.cache_size), data.fit, known(data.in_chans))
+    images = load_images(source, data)
     resolve_split(r, images)
     split = make_split(images, r.recipe.data)
     resolve_training(r, images, split)
@@ -65,6 +65,12 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     if r.tree["epochs"] == "auto":
         _spend_budget(r, trial, started)
     return Plan(asked, r.recipe, r.choices, images, split, floors)
+
+
+def load_images(source: Source, data: DataSpec) -> ImageSet:
+    return source.load(
+        known(data.cache_size), data.fit, known(data.in_chans), known(data.white), limit_gb=data.cache_limit_gb
+    )
 
 
 def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
@@ -85,6 +91,8 @@ def _build_trial(recipe: Recipe, images: ImageSet, split: Split) -> Training:
             f"{recipe.model.name} leaves a single 1 x 1 cell of a {recipe.data.img_size} px image; vit_nano, resnet18_32 "
             "or another model with a smaller stride keeps more"
         )
+    if recipe.data.balanced and recipe.objective.options.get("class_weights", "none") != "none":
+        warn("balanced sampling and class weights together count rare classes twice")
     if recipe.precision == "bf16" and not has_fast_bf16(recipe.device):
         warn(f"bf16 on {recipe.device} without units for it is several times slower than fp32")
     return trial
@@ -144,7 +152,7 @@ def read_plan(run: Run) -> Plan:
     """The plan of a run folder; its images must still be the ones it was made for."""
     recipe = run.recipe
     data = recipe.data
-    images = open_source(data.source).load(known(data.cache_size), data.fit, known(data.in_chans))
+    images = load_images(open_source(data.source), data)
     if images.fingerprint != data.fingerprint:
         raise RunError(
             f"the images of {data.source} are not those that {run.path} was trained on (fingerprint "
@@ -171,4 +179,6 @@ def show_plan(plan: Plan) -> None:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, list | tuple) and len(value) > 8:
+        return f"{len(value)} numbers, {_short(min(value))} to {_short(max(value))}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

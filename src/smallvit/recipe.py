@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from smallvit.errors import UsageError, nearest
@@ -39,10 +39,13 @@ class DataSpec(Section):
     train_on: Literal["train", "train+val"] = "train"
     per_class: Annotated[int, Field(ge=1)] | None = None
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    balanced: bool = False  # every epoch draws each class equally often; its length stays
     split_seed: int = 0
     img_size: Annotated[int, Field(ge=4, le=2048)] | Auto = "auto"
     cache_size: Annotated[int, Field(ge=4, le=4096)] | Auto = "auto"
-    in_chans: Literal[1, 3] | Auto = "auto"
+    in_chans: Annotated[int, Field(ge=1, le=64)] | Auto = "auto"
+    white: Annotated[int, Field(ge=255, le=65535)] | Auto = "auto"  # this and brighter is white, in files with 16 bits
+    cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Literal["crop", "squash", "pad"] = "crop"
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
@@ -85,27 +88,47 @@ class Named(BaseModel):
 
 
 class AugmentSpec(Section):
-    """Batched augmentation; every sample draws its own parameters."""
+    """Batched augmentation; every sample draws its own parameters. All but crop and flip are off unless asked for."""
 
     crop: Literal["pad", "resized", "none"] | Auto = "auto"
     padding: Annotated[float, Field(ge=0, le=0.5)] = 0.125  # share of the side, for crop = pad
     scale: tuple[Rate, Rate] = (0.35, 1.0)  # share of the area, for crop = resized
     ratio: tuple[float, float] = (0.75, 4 / 3)
     flip: Rate | Auto = "auto"
+    rotate: Annotated[float, Field(ge=0, le=180)] = 0.0  # degrees either way
+    shear: Annotated[float, Field(ge=0, le=60)] = 0.0  # degrees either way, along both axes
+    translate: Rate = 0.0  # share of the side, along both axes
+    randaugment: Annotated[int, Field(ge=0, le=4)] = 0  # operations one after the other; timm has 2
+    randaugment_magnitude: Annotated[float, Field(ge=0, le=10)] = 9.0
+    randaugment_std: Annotated[float, Field(ge=0)] = 0.5  # of the magnitude
+    randaugment_prob: Rate = 0.5  # of each operation
+    trivial: bool = False  # TrivialAugment: one operation, of any magnitude
     brightness: Rate = 0.0
     contrast: Rate = 0.0
     saturation: Rate = 0.0
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     color_prob: Rate = 0.8
+    gray: Rate = 0.0
+    blur: Rate = 0.0
+    blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels
+    solarize: Rate = 0.0
     erase: Rate = 0.0
     erase_area: tuple[Rate, Rate] = (0.02, 0.33)
+    repeats: Annotated[int, Field(ge=1)] = 1  # how often an epoch takes an image; it takes fewer images then
 
-    @field_validator("scale", "ratio", "erase_area")
+    @field_validator("scale", "ratio", "blur_sigma", "erase_area")
     @classmethod
     def _ordered(cls, pair: tuple[float, float]) -> tuple[float, float]:
         if not 0 < pair[0] <= pair[1]:
             raise ValueError("the two numbers must be positive and in rising order")
         return pair
+
+    @field_validator("trivial")
+    @classmethod
+    def _one_policy(cls, trivial: bool, info: ValidationInfo) -> bool:
+        if trivial and (operations := info.data.get("randaugment")):
+            raise ValueError(f"excludes randaugment = {operations}: choose one of the two policies")
+        return trivial
 
 
 class OptimizerSpec(Section):

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from smallvit.data.images import FULL_WHITE
 from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
 from smallvit.data.split import Split, auto_test, auto_val
+from smallvit.data.weights import inverse_frequency, read_weights
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import check_model_name
@@ -92,9 +94,12 @@ def resolve_size(r: Resolver, source: Source) -> None:
     if side <= 64 and side % 4 == 0:
         fitting = side
     r.choose("data.img_size", fitting, f"the images are typically {side} px on their shorter side")
-    r.choose(
-        "data.in_chans", source.channels, "all files are grey" if source.channels == 1 else "the files have colour"
-    )
+    kinds = {1: "all files are grey", 3: "the files have colour"}
+    r.choose("data.in_chans", source.channels, kinds.get(source.channels, f"the files have {source.channels} channels"))
+    if not source.wide and r.tree["data"]["white"] == "auto":
+        r.put("data.white", FULL_WHITE)  # nothing to choose: all files have 8 bits
+    elif r.tree["data"]["white"] == "auto":
+        r.choose("data.white", source.white, "what the bits that the files with 16 use can hold")
     size = r.tree["data"]["img_size"]
     small = side <= size
     r.choose("augment.crop", "pad" if size <= 48 else "resized", f"{size} px images")
@@ -129,6 +134,7 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
         if len(given := r.tree["data"][key]) != channels:
             raise UsageError(f"data.{key} = {list(given)}: give {channels} numbers, one for each channel")
     r.put("data.fingerprint", images.fingerprint)
+    resolve_class_weights(r, images, split)
     plan = architecture(r.tree["model"]["name"], size)
     r.choose("model.timm_name", plan.timm_name, f"what {r.tree['model']['name']} means at {size} px")
     for key, value in plan.kwargs.items():
@@ -149,6 +155,20 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
         raise UsageError("select = best needs a validation part: give --val 0.15, or select=last")
     if r.tree["epochs"] != "auto":
         resolve_epochs(r)
+
+
+def resolve_class_weights(r: Resolver, images: ImageSet, split: Split) -> None:
+    """Numbers in the order of the classes, so that the same run again needs neither file nor counting."""
+    asked = r.tree["objective"].get("class_weights", "none")
+    if asked == "auto":
+        counts_K = torch.bincount(images.labels_N[split.train], minlength=len(images.class_names)).tolist()
+        r.choose(
+            "objective.class_weights", inverse_frequency(counts_K), "inverse frequency in the training part, mean 1"
+        )
+    elif isinstance(asked, str) and asked != "none":
+        weights = read_weights(asked, images.class_names)
+        r.tree["objective"]["class_weights"] = weights
+        r.choices.append(Choice("objective.class_weights", weights, f"read from {asked}"))
 
 
 def resolve_epochs(r: Resolver) -> None:

@@ -143,7 +143,7 @@ def check_free(path: str | Path, overwrite: bool = False) -> list[Path]:
 _FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is before a folder is a run
 _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
-    "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "findings",
+    "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
 }  # fmt: skip
 
 
