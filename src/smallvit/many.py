@@ -52,7 +52,7 @@ def run_members(folder: Path, jobs: int) -> None:
     """Run the unfinished members, `jobs` at a time, with one bar each."""
     waiting = [path for path in member_paths(folder) if not Run(path).finished]
     active: dict[Path, subprocess.Popen[bytes]] = {}
-    with stop_signals() as stop, _bars(waiting) as update:
+    with stop_signals() as stop, _bars(tuple(waiting)) as update:
         try:
             while waiting or active:
                 while waiting and len(active) < jobs and not stop.is_set():
