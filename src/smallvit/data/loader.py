@@ -1,6 +1,6 @@
 """Batches by number: `loader.batch(epoch, i)` depends on nothing that came before, so resuming is just going on.
 
-B images of a batch, V copies of a view, N images of the set, S side.
+B images of a batch, G of several batches, V copies of a view, N images of the set, S side.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from smallvit.randomness import generator, key_of
 from smallvit.types import Batch, View
 
 AHEAD = 2  # batches that are read before they are asked for, where images are streamed
+AT_ONCE = 2_000_000  # values: small images are augmented several batches at a time, which costs hardly more than one
 DEVICE_SHARE = 0.4  # images move to an accelerator whole when they take less than this of its free memory
 
 
@@ -33,7 +34,10 @@ class DeviceImages:
         self.device = device
 
     def take(self, rows_B: Tensor) -> Tensor:
-        return self.pixels_NCSS[rows_B.to(self.pixels_NCSS.device)].to(self.device, non_blocking=True)
+        rows_B = rows_B.to(self.pixels_NCSS.device)
+        if isinstance(self.pixels_NCSS, Tensor):  # copies whole images, where an index in brackets goes by pixels
+            return self.pixels_NCSS.index_select(0, rows_B).to(self.device, non_blocking=True)
+        return self.pixels_NCSS[rows_B].to(self.device, non_blocking=True)
 
     def expect(self, rows: Tensor) -> None:
         """These rows come next: images that are read from files may begin with them."""
@@ -63,6 +67,7 @@ class Loader:
         batch_size: int,
         seed: int,
         balanced: bool = False,
+        repeats: int = 1,
     ) -> None:
         if batch_size > len(rows):
             raise UsageError(
@@ -75,27 +80,49 @@ class Loader:
         self.batch_size = batch_size
         self.seed = seed
         self.labels = images.labels_N[rows.to(images.device)].cpu() if balanced else None
+        self.repeats = repeats
+        self.together = self._batches_at_once()
         self._order: tuple[int, Tensor] = (-1, rows)
+        self._made: tuple[tuple[int, int], list[Batch]] = ((-1, -1), [])
 
     def __len__(self) -> int:
         """Batches in an epoch. The last, smaller one is left out: the next epoch draws another order."""
         return len(self.rows) // self.batch_size
 
     def batch(self, epoch: int, number: int) -> Batch:
-        start, device = number * self.batch_size, self.images.device
-        index_B = self.order(epoch)[start : start + self.batch_size]
-        positions_B = torch.arange(start, start + len(index_B), device=device)
-        pixels = self.images.take(index_B)
-        self.images.expect(self.order(epoch)[start + self.batch_size : start + (1 + AHEAD) * self.batch_size])
+        group, place = divmod(number, self.together)
+        if self._made[0] != (epoch, group):
+            self._made = ((epoch, group), self._make(epoch, group))
+        return self._made[1][place]
+
+    def _make(self, epoch: int, group: int) -> list[Batch]:
+        """The batches of one group. What a sample draws does not depend on its neighbours, so groups change nothing."""
+        device, count = self.images.device, min(self.together, len(self) - group * self.together)
+        start = group * self.together * self.batch_size
+        stop = start + count * self.batch_size
+        index_G = self.order(epoch)[start:stop]
+        positions_G = torch.arange(start, stop, device=device)
+        pixels = self.images.take(index_G)
+        self.images.expect(self.order(epoch)[stop : stop + AHEAD * self.batch_size])
         views = []
         for kind, view in enumerate(self.views):
             key = key_of(self.seed, "augment", epoch, kind)
             # The copies of a view are further positions of the same key: each draws its own parameters.
-            positions_VB = torch.cat([positions_B + copy * len(self.rows) for copy in range(view.copies)])
+            positions_VG = torch.cat([positions_G + copy * len(self.rows) for copy in range(view.copies)])
             repeated = pixels.repeat(view.copies, 1, 1, 1) if view.copies > 1 else pixels
-            views.append(self.images.augmenter(repeated, view.size, key, positions_VB, view.scale))
-        index_B = index_B.to(device)
-        return Batch(tuple(views), self.images.labels_N[index_B], index_B)
+            made_VG = self.images.augmenter(repeated, view.size, key, positions_VG, view.scale)
+            parts = made_VG.unflatten(0, (view.copies, count, self.batch_size)).unbind(1)
+            views.append([part.flatten(0, 1) for part in parts])
+        index_G = index_G.to(device)
+        labels = self.images.labels_N[index_G].split(self.batch_size)
+        batches = zip(zip(*views, strict=True), labels, index_G.split(self.batch_size), strict=True)
+        return [Batch(*batch) for batch in batches]
+
+    def _batches_at_once(self) -> int:
+        if not self.views or isinstance(self.images.pixels_NCSS, StreamedImages):
+            return 1
+        values = sum(view.copies * view.size**2 for view in self.views) * self.images.augmenter.channels
+        return max(1, min(len(self), AT_ONCE // (self.batch_size * values)))
 
     def order(self, epoch: int) -> Tensor:
         if self._order[0] != epoch:
@@ -104,7 +131,8 @@ class Loader:
                 places = torch.randperm(len(self.rows), generator=draw)
             else:
                 places = balanced_order(self.labels, draw)
-            self._order = (epoch, self.rows[places])
+            # Repeated augmentation: an epoch is as long as ever, so it sees a share of the images, each several times.
+            self._order = (epoch, self.rows[places.repeat_interleave(self.repeats)[: len(places)]])
         return self._order[1]
 
 

@@ -9,10 +9,10 @@ B images, C channels, H by W pixels, V = 256 values.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
-
-_LUMA = (19595, 38470, 7471)  # of 65536: how Pillow weighs red, green and blue
 
 
 def lookup(pixels_BCHW: Tensor, table_BCV: Tensor) -> Tensor:
@@ -49,9 +49,9 @@ def brightened(factor_B: Tensor) -> Tensor:
 # ---- tables that depend on the image: (B, C or 1, V) ---------------------------------------------------
 
 
-def contrasted(grey_BHW: Tensor, factor_B: Tensor) -> Tensor:
+def contrasted(pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:
     """Values move away from the image's mean grey, or towards it."""
-    mean_B1 = grey_BHW.mean((1, 2)).add_(0.5).floor_()[:, None]
+    mean_B1 = luma(pixels_BCHW).mean((1, 2)).add_(0.5).floor_()[:, None]
     return _table((_values(factor_B) - mean_B1).mul_(factor_B[:, None]).add_(mean_B1))
 
 
@@ -59,11 +59,12 @@ def stretched(pixels_BCHW: Tensor) -> Tensor:
     """Each channel's darkest value becomes 0 and its lightest 255 (AutoContrast)."""
     pixels_BCP = pixels_BCHW.flatten(2)
     low_BC1, high_BC1 = pixels_BCP.amin(2, keepdim=True).double(), pixels_BCP.amax(2, keepdim=True).double()
-    # In double precision and in this order: whether 254.99999 or 255 is rounded down is up to the last bit.
-    scale_BC1 = 255 / (high_BC1 - low_BC1)
-    value_V = _values(scale_BC1)
+    # In double precision and in this order: whether 254.99999 or 255 is rounded down is up to the last bit. (torch
+    # would turn 255 / x into a product with 1 / x.)
+    value_V = _values(low_BC1)
+    scale_BC1 = value_V[255] / (high_BC1 - low_BC1)
     stretched_BCV = value_V * scale_BC1 - low_BC1 * scale_BC1
-    return torch.where(high_BC1 > low_BC1, stretched_BCV, value_V).clamp_(0, 255).to(torch.uint8)
+    return torch.where(high_BC1 > low_BC1, stretched_BCV, value_V).clamp_(0, 255).to(torch.int16).to(torch.uint8)
 
 
 def equalized(pixels_BCHW: Tensor) -> Tensor:
@@ -77,23 +78,28 @@ def equalized(pixels_BCHW: Tensor) -> Tensor:
     lightest_BC1 = pixels_BCP.amax(2, keepdim=True).long()
     step_BC1 = (below_BCV.gather(2, lightest_BC1) / 255).floor_()
     equal_BCV = (below_BCV + (step_BC1 / 2).floor_()).div_(step_BC1)
-    return torch.where(step_BC1 > 0, equal_BCV, _values(equal_BCV)).clamp_(0, 255).to(torch.uint8)
+    return torch.where(step_BC1 > 0, equal_BCV, _values(equal_BCV)).clamp_(0, 255).to(torch.int16).to(torch.uint8)
 
 
 def _values(like: Tensor) -> Tensor:
-    return torch.arange(256, dtype=like.dtype, device=like.device)
+    return _ramp(like.dtype, like.device)
+
+
+@cache
+def _ramp(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.arange(256, dtype=dtype, device=device)
 
 
 def _table(values_BV: Tensor) -> Tensor:
-    return values_BV.clamp_(0, 255).to(torch.uint8)[:, None]
+    return values_BV.clamp_(0, 255).to(torch.int16).to(torch.uint8)[:, None]
 
 
 # ---- operations that look at more than one value -------------------------------------------------------
 
 
-def saturated(pixels_BCHW: Tensor, grey_BHW: Tensor, factor_B: Tensor) -> Tensor:
+def saturated(pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:
     """RGB images with more or less colour; a factor of 0 leaves grey."""
-    return _blend(grey_BHW[:, None], pixels_BCHW, factor_B)
+    return _blend(luma(pixels_BCHW)[:, None], pixels_BCHW, factor_B)
 
 
 def sharpened(pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:
@@ -113,14 +119,18 @@ def sharpened(pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:
 def _blend(plain_BCHW: Tensor, pixels_BCHW: Tensor, factor_B: Tensor) -> Tensor:
     """From the plain image (factor 0) over the image itself (1) to beyond it, as uint8."""
     mixed_BCHW = (pixels_BCHW - plain_BCHW).mul_(factor_B[:, None, None, None]).add_(plain_BCHW)
-    return mixed_BCHW.clamp_(0, 255).to(torch.uint8)
+    return mixed_BCHW.clamp_(0, 255).to(torch.int16).to(torch.uint8)
 
 
 def luma(pixels_BCHW: Tensor) -> Tensor:
     """(B, H, W) grey values in whole numbers, kept as floats: the luma of RGB, else the mean of the channels."""
     if pixels_BCHW.shape[1] != 3:
         return pixels_BCHW.float().mean(1).add_(0.5).floor_()
-    red_BHW, green_BHW, blue_BHW = pixels_BCHW.float().unbind(1)
     # Every sum stays below 2^24, so floats are exact.
-    weighted_BHW = (red_BHW * _LUMA[0]).add_(green_BHW, alpha=_LUMA[1]).add_(blue_BHW, alpha=_LUMA[2])
-    return weighted_BHW.add_(32768).div_(65536).floor_()
+    return (pixels_BCHW * _luma_weights(pixels_BCHW.device)).sum(1).add_(0.5).floor_()
+
+
+@cache
+def _luma_weights(device: torch.device) -> Tensor:
+    """How Pillow weighs red, green and blue."""
+    return torch.tensor([19595 / 65536, 38470 / 65536, 7471 / 65536], device=device)[:, None, None]

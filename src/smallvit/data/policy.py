@@ -12,16 +12,17 @@ K = 15 operations and nothing at all.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from smallvit.data import operations as op
-from smallvit.data.draws import normal_from
-from smallvit.data.geometry import about_centre, to_bytes, turned, warp
-from smallvit.randomness import key_of, uniform
+from smallvit.data.draws import normal
+from smallvit.data.geometry import few_at_a_time, to_bytes, warp
 
 HIGHEST = 10.0  # levels run from 0 to 10
 # Sorted by how they are computed: a table that is known beforehand, a table, a mixture of two images, a map.
@@ -35,11 +36,11 @@ NOTHING = len(OPERATIONS)
 
 
 class Drawn(NamedTuple):
-    """For each layer and sample an operation (or NOTHING), its level in 0..10, and +1 or -1."""
+    """For each layer and sample an operation (or NOTHING), its level in 0..10, and the level with a random sign."""
 
     kind_LB: Tensor
     level_LB: Tensor
-    sign_LB: Tensor
+    signed_LB: Tensor
 
 
 class Arguments(NamedTuple):
@@ -47,7 +48,7 @@ class Arguments(NamedTuple):
 
     table_B: Tensor  # which of the tables that are known beforehand
     factor_B: Tensor  # how much of the image to mix with its plain version
-    matrix_B23: Tensor
+    grid_B23: Tensor
 
 
 class Policy(NamedTuple):
@@ -56,12 +57,11 @@ class Policy(NamedTuple):
     layers: int
     probability: float
     magnitude: float | None
-    std: float
-    fill_C: Tensor
+    std: float = 0.0
 
-    def __call__(self, pixels_BCHW: Tensor, key: int, positions_B: Tensor) -> Tensor:
-        """The uint8 images after all layers, as new images."""
-        drawn = self.draw(key, positions_B)
+    def __call__(self, pixels_BCHW: Tensor, draws_KB: Tensor, fill_C: Tensor) -> Tensor:
+        """The uint8 images after all layers, as new images; `fill_C` is the colour beyond them."""
+        drawn = self.draw(draws_KB)
         order_LB = drawn.kind_LB.argsort(stable=True, dim=1)
         drawn = Drawn(*(part_LB.gather(1, order_LB) for part_LB in drawn))
         arguments_LB = arguments(drawn, *pixels_BCHW.shape[-2:])
@@ -69,58 +69,73 @@ class Policy(NamedTuple):
         from_B = order_LB[0]
         for layer, ends in enumerate(ends_of(drawn.kind_LB)):
             pixels_BCHW = pixels_BCHW.index_select(0, from_B)
-            apply(pixels_BCHW, ends, Arguments(*(part_LB[layer] for part_LB in arguments_LB)), self.fill_C)
+            apply(pixels_BCHW, ends, Arguments(*(part_LB[layer] for part_LB in arguments_LB)), fill_C)
             from_B = where_LB[layer] if layer + 1 == self.layers else where_LB[layer][order_LB[layer + 1]]
         return pixels_BCHW.index_select(0, from_B)
 
-    def draw(self, key: int, positions_B: Tensor) -> Drawn:
-        draws_BLK = uniform(key_of(key, "policy"), positions_B, 4 * self.layers).view(-1, self.layers, 4)
-        which_LB, happens_LB, level_LB, sign_LB = draws_BLK.permute(2, 1, 0)
-        kind_LB = (which_LB * NOTHING).long().masked_fill_(happens_LB >= self.probability, NOTHING)
+    def draw(self, draws_KB: Tensor) -> Drawn:
+        """Takes 3 draws for each layer."""
+        which_LB, level_LB, sign_LB = draws_KB[: 3 * self.layers].view(3, self.layers, -1)
+        # Whether an operation happens is part of the draw that chooses it: beyond the last one lies nothing.
+        kind_LB = (which_LB * (NOTHING / self.probability)).long().clamp_(max=NOTHING)
         if self.magnitude is None:
             level_LB = level_LB * HIGHEST
         else:
-            level_LB = (self.magnitude + self.std * normal_from(level_LB)).clamp_(0, HIGHEST)
-        return Drawn(kind_LB, level_LB, torch.where(sign_LB < 0.5, 1.0, -1.0))
+            level_LB = normal(level_LB, self.magnitude, self.std).clamp_(0, HIGHEST)
+        return Drawn(kind_LB, level_LB, torch.copysign(level_LB, sign_LB - 0.5))
 
 
 def ends_of(kind_LB: Tensor) -> list[list[int]]:
     """Where each operation's samples end, in every layer of sorted ones. Waits for the device, once per batch."""
-    edges_LK = torch.arange(NOTHING, device=kind_LB.device).repeat(len(kind_LB), 1)
+    edges_LK = _edges(len(kind_LB), kind_LB.device)
     ends: list[list[int]] = torch.searchsorted(kind_LB, edges_LK, right=True).tolist()
     return ends
 
 
+@cache
+def _edges(layers: int, device: torch.device) -> Tensor:
+    return torch.arange(NOTHING, device=device).repeat(layers, 1)
+
+
 def arguments(drawn: Drawn, height: int, width: int) -> Arguments:
-    """From levels to arguments, with timm's ranges. Shears hold on to the top left corner, as they do there."""
-    first_K, steps_K, angle_K, slopes_K6 = _ranges(height, width, drawn.kind_LB.device)
-    share_LB = drawn.level_LB / HIGHEST
-    signed_LB = share_LB * drawn.sign_LB
-    table_LB = first_K[drawn.kind_LB] + (share_LB * steps_K[drawn.kind_LB]).long()
-    factor_LB = (1 + 0.9 * signed_LB).clamp_(min=0.1)
-    matrix_LB23 = about_centre(turned(signed_LB * angle_K[drawn.kind_LB]), height, width)
-    moved_LB23 = signed_LB[..., None, None] * slopes_K6[drawn.kind_LB].unflatten(-1, (2, 3))
-    return Arguments(table_LB, factor_LB, matrix_LB23 + moved_LB23)
+    """From levels to arguments, with timm's ranges."""
+    slopes_K9, turning_26 = _ranges(height, width, drawn.kind_LB.device)
+    level_LB, signed_LB1 = drawn.level_LB, drawn.signed_LB[..., None]
+    first_LB1, steps_LB1, angle_LB1, moves_LB6 = slopes_K9[drawn.kind_LB].split([1, 1, 1, 6], -1)
+    table_LB = torch.addcmul(first_LB1[..., 0], level_LB, steps_LB1[..., 0]).long()
+    factor_LB = torch.add(1, drawn.signed_LB, alpha=0.9 / HIGHEST).clamp_(min=0.1)
+    angle_LB1 = signed_LB1 * angle_LB1
+    grid_LB6 = angle_LB1.cos() * turning_26[0]
+    grid_LB6.addcmul_(angle_LB1.sin(), turning_26[1]).addcmul_(signed_LB1, moves_LB6)
+    return Arguments(table_LB, factor_LB, grid_LB6.unflatten(-1, (2, 3)))
 
 
 @cache
-def _ranges(height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Per operation: its first table and how many more there are; the largest angle; the largest change of a map."""
-    tables = {"Invert": (0, 0), "Posterize": (1, 4), "Solarize": (6, 256), "SolarizeAdd": (263, 110)}
-    slopes = {
-        "ShearX": (0, 0.3, 0, 0, 0, 0),
-        "ShearY": (0, 0, 0, 0.3, 0, 0),
-        "TranslateX": (0, 0, 0.45 * width, 0, 0, 0),
-        "TranslateY": (0, 0, 0, 0, 0, 0.45 * height),
+def _ranges(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What a level of 1 does to the arguments of each operation (K, 9), and what cosine and sine do to a map (2, 6).
+
+    The nine are the operation's first table, the steps to further ones, the angle, and six for the map. Maps are in
+    the units of `warp`; those of angle 0 leave everything in place. Shears hold on to the top left corner, as in timm.
+    """
+    x, y = 2 / width, 2 / height
+    first = {"Posterize": 1, "Solarize": 6, "SolarizeAdd": 263}
+    steps = {"Posterize": 4, "Solarize": 256, "SolarizeAdd": 110}
+    angle = {"Rotate": math.radians(30)}
+    moves = {
+        "ShearX": (0, 0.3 * x, 0, 0, 0, 0),
+        "ShearY": (0, 0, 0, 0.3 * y, 0, 0),
+        "TranslateX": (0, 0, 0.45 * 2, 0, 0, 0),
+        "TranslateY": (0, 0, 0, 0, 0, 0.45 * 2),
     }
-    names = (*OPERATIONS, "nothing")
-    columns = (
-        [tables.get(name, (0, 0))[0] for name in names],
-        [tables.get(name, (0, 0))[1] for name in names],
-        [math.radians(30.0 * (name == "Rotate")) for name in names],
-        [slopes.get(name, (0.0,) * 6) for name in names],
+    slopes_K9 = torch.tensor(
+        [
+            [first.get(name, 0), steps.get(name, 0), angle.get(name, 0), *moves.get(name, (0,) * 6)]
+            for name in (*OPERATIONS, "nothing")
+        ]
     )
-    return tuple(torch.tensor(column, device=device) for column in columns)
+    slopes_K9[:, 1:] /= HIGHEST
+    turning_26 = torch.tensor([(x, 0, -1, 0, y, -1), (0, -x, height / width, y, 0, -width / height)])
+    return slopes_K9.to(device), turning_26.to(device)
 
 
 @cache
@@ -135,27 +150,38 @@ def _known_tables(device: torch.device) -> Tensor:
 
 def apply(pixels_BCHW: Tensor, ends: list[int], args: Arguments, fill_C: Tensor) -> None:
     """One layer, in place, on samples sorted by operation. Color does nothing where there is no colour."""
-    C = pixels_BCHW.shape[1]
-    starts = [0, *ends]
-    part = {name: slice(start, end) for name, start, end in zip(OPERATIONS, starts, ends, strict=False)}
-    known, tables = slice(0, part["SolarizeAdd"].stop), slice(0, part["Contrast"].stop)
-    contrasts, greyed = part["Contrast"], slice(part["Contrast"].start, part["Color"].stop)
+    part = {name: slice(*bounds) for name, bounds in zip(OPERATIONS, pairwise([0, *ends]), strict=True)}
+    tables = slice(0, part["Contrast"].stop)
     maps = slice(part["Rotate"].start, part["TranslateY"].stop)
-    grey_nHW = op.luma(pixels_BCHW[greyed])
     if tables.stop:
-        made = (
-            _known_tables(pixels_BCHW.device).index_select(0, args.table_B[known]),
-            op.brightened(args.factor_B[part["Brightness"]]),
-            op.stretched(pixels_BCHW[part["AutoContrast"]]),
-            op.equalized(pixels_BCHW[part["Equalize"]]),
-            op.contrasted(grey_nHW[: contrasts.stop - contrasts.start], args.factor_B[contrasts]),
-        )
-        table_nCV = torch.cat([table_nCV.expand(-1, C, -1) for table_nCV in made])
-        pixels_BCHW[tables] = op.lookup(pixels_BCHW[tables], table_nCV)
-    if (color := part["Color"]).stop > color.start and C == 3:
-        grey_nHW = grey_nHW[contrasts.stop - contrasts.start :]
-        pixels_BCHW[color] = op.saturated(pixels_BCHW[color], grey_nHW, args.factor_B[color])
-    if (sharp := part["Sharpness"]).stop > sharp.start:
-        pixels_BCHW[sharp] = op.sharpened(pixels_BCHW[sharp], args.factor_B[sharp])
-    if maps.stop > maps.start:
-        pixels_BCHW[maps] = to_bytes(warp(pixels_BCHW[maps], args.matrix_B23[maps], fill_C))
+        listed_nCHW, table_nCV = pixels_BCHW[tables], make_tables(pixels_BCHW, part, args)
+        for few in few_at_a_time(listed_nCHW):
+            listed_nCHW[few] = op.lookup(listed_nCHW[few], table_nCV[few])
+    for name, operate in (("Color", op.saturated), ("Sharpness", op.sharpened)):
+        here = part[name]
+        if here.stop > here.start and (name != "Color" or pixels_BCHW.shape[1] == 3):
+            pixels_BCHW[here] = operate(pixels_BCHW[here], args.factor_B[here])
+    mapped_nCHW, grid_n23 = pixels_BCHW[maps], args.grid_B23[maps]
+    for few in few_at_a_time(mapped_nCHW):
+        mapped_nCHW[few] = to_bytes(warp(mapped_nCHW[few], grid_n23[few], fill_C))
+
+
+def make_tables(pixels_BCHW: Tensor, part: dict[str, slice], args: Arguments) -> Tensor:
+    """(n, C, V) for the first n samples, those whose operations are tables."""
+    known = slice(0, part["SolarizeAdd"].stop)
+    tables = []
+    if known.stop:
+        tables.append(_known_tables(pixels_BCHW.device).index_select(0, args.table_B[known]))
+    for name, make in _TABLES.items():
+        here = part[name]
+        if here.stop > here.start:
+            tables.append(make(pixels_BCHW[here], args.factor_B[here]))
+    return torch.cat([table_nCV.expand(-1, pixels_BCHW.shape[1], -1) for table_nCV in tables])
+
+
+_TABLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "Brightness": lambda pixels_nCHW, factor_n: op.brightened(factor_n),
+    "AutoContrast": lambda pixels_nCHW, factor_n: op.stretched(pixels_nCHW),
+    "Equalize": lambda pixels_nCHW, factor_n: op.equalized(pixels_nCHW),
+    "Contrast": op.contrasted,
+}
