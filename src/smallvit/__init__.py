@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smallvit.api import Prediction, evaluate, make_recipe, predict, resume, train, train_seeds
     from smallvit.api import report as write_report
+    from smallvit.checking.check import CheckReport, check
     from smallvit.demo import demo as run_demo
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "CheckReport",
     "Prediction",
     "Recipe",
     "Run",
     "SmallvitError",
     "UsageError",
+    "check",
     "evaluate",
     "make_recipe",
     "predict",
@@ -35,10 +38,12 @@ __all__ = [
 
 # Where a name is not its own in api.py. `demo` and `report` are modules too, and a module wins over a lazy name.
 _HOME = {
+    "CheckReport": ("checking.check", "CheckReport"),
     "Recipe": ("recipe", "Recipe"),
     "Run": ("run", "Run"),
     "SmallvitError": ("errors", "SmallvitError"),
     "UsageError": ("errors", "UsageError"),
+    "check": ("checking.check", "check"),
     "run_demo": ("demo", "demo"),
     "write_report": ("api", "report"),
 }

@@ -1,0 +1,1 @@
+"""What `smallvit check` looks for before anything is trained."""

@@ -1,0 +1,230 @@
+"""`smallvit check`: everything that can be known about a set, its recipe and its time before training."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smallvit.checking import copies, findings
+from smallvit.checking.duplicates import Duplicates, find_duplicates, scan
+from smallvit.checking.rules import Problem, problem
+from smallvit.checking.survey import Survey, damaged, survey
+from smallvit.console import quiet, say
+from smallvit.data.imageset import ImageSet
+from smallvit.data.sources import open_source
+from smallvit.data.split import Split
+from smallvit.errors import DataError, UsageError
+from smallvit.models.features import count_parameters
+from smallvit.plan import Plan, load_images, make_plan
+from smallvit.recipe import Recipe, known
+from smallvit.resolve import Choice, Resolver, resolve_machine, resolve_names, resolve_size
+from smallvit.training.budget import measure_step
+from smallvit.training.build import build_training
+from smallvit.training.loop import Training
+from smallvit.training.session import fixed_threads
+
+ORDER = ("error", "warning", "note")
+STOPS = {"one-class", "untrained-class", "many-unreadable"}  # the findings that say why training would stop
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    source: str
+    problems: tuple[Problem, ...]  # worst first
+    facts: dict[str, Any]  # counts, sizes, channels, as far as they could be found out
+    recipe: Recipe | None  # what `train` would use; None: it would stop
+    choices: tuple[Choice, ...] = ()
+    seconds: float | None = None  # of training on this machine
+    timing: dict[str, float] = field(default_factory=dict)  # how that came about
+    duplicates: tuple[tuple[str, ...], ...] = ()  # groups of files with the same picture
+
+    @property
+    def ok(self) -> bool:
+        """Nothing would spoil a result."""
+        return not any(found.severity == "error" for found in self.problems)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {
+            "source": self.source,
+            "ok": self.ok,
+            "problems": [found._asdict() for found in self.problems],
+            "facts": self.facts,
+            "duplicates": self.duplicates,
+            "recipe": self.recipe.model_dump() if self.recipe else None,
+            "choices": [choice._asdict() for choice in self.choices],
+            "seconds": self.seconds,
+            "timing": self.timing,
+        }
+
+
+def check(
+    data: str | Path | None = None, *, fast: bool = False, recipe: str | Path = "default",
+    settings: Mapping[str, Any] | None = None, show_progress: bool = True, **flags: Any,
+) -> CheckReport:  # fmt: skip
+    """Look at a set as `train` would with the same arguments. `fast` leaves out near copies and the time."""
+    from smallvit.api import make_recipe
+
+    asked = make_recipe(recipe, settings, data=data, **flags)
+    threads = torch.get_num_threads() if asked.threads == "auto" else asked.threads
+    with quiet(not show_progress), fixed_threads(threads):
+        return _check(asked, fast)
+
+
+def _check(asked: Recipe, fast: bool) -> CheckReport:
+    seen = survey(asked.data.source)
+    plan, images, stopped = _plan(asked)
+    if images is None and seen is None:
+        raise stopped or DataError(f"{asked.data.source} cannot be read")
+    problems = list(_file_problems(seen, images))
+    facts: dict[str, Any] = {}
+    same: Duplicates | None = None
+    if images is not None:
+        looked = scan(images.images_NCSS, near=not fast)
+        same = find_duplicates(looked)
+        split = plan.split if plan else None
+        train = split.train if split else images.parts.get("train", torch.arange(len(images)))
+        problems += findings.classes(images, train)
+        problems += copies.copies(images, split, same, _same_bytes(seen, images, same))
+        problems += [*copies.search(images, same), *findings.blanks(images, looked), *findings.colour(images, looked)]
+        facts = _facts(images, split, seen)
+    timing: dict[str, float] = {}
+    if plan:
+        problems += _plan_problems(asked, plan, seen)
+        trial = _trial(plan)
+        problems += findings.tokens(trial.step.backbone, plan.recipe)
+        facts["parameters"] = count_parameters(trial.step.backbone)
+        timing = {} if fast else _timing(trial, plan)
+    if stopped and not {found.code for found in problems} & STOPS:
+        problems.append(problem("unusable", str(stopped), "Training would stop here."))
+    return CheckReport(
+        source=asked.data.source,
+        problems=tuple(sorted(problems, key=lambda found: ORDER.index(found.severity))),
+        facts=facts,
+        recipe=plan.recipe if plan else None,
+        choices=tuple(plan.choices) if plan else (),
+        seconds=timing.get("training"),
+        timing=timing,
+        duplicates=tuple(tuple(images.files[row] for row in group) for group in same.groups) if same and images else (),
+    )
+
+
+# ---- what train would do -----------------------------------------------------------------------------
+
+
+def _plan(asked: Recipe) -> tuple[Plan | None, ImageSet | None, DataError | None]:
+    """The plan of `train`; where it would stop for the data, the images if they can be had, and the reason."""
+    try:
+        try:
+            plan = make_plan(asked, with_floors=False)
+        except UsageError:
+            if asked.batch_size == "auto":
+                raise
+            plan = make_plan(asked.model_copy(update={"batch_size": "auto"}), with_floors=False)
+            if known(asked.batch_size) <= len(plan.split.train):
+                raise
+        return plan, plan.images, None
+    except DataError as error:
+        try:
+            return None, _load(asked), error
+        except DataError as worse:
+            return None, None, worse
+
+
+def _load(asked: Recipe) -> ImageSet:
+    r = Resolver(asked)
+    resolve_machine(r)
+    resolve_names(r)
+    source = open_source(asked.data.source)
+    resolve_size(r, source)
+    return load_images(source, r.recipe.data)
+
+
+def _trial(plan: Plan) -> Training:
+    with fixed_threads(known(plan.recipe.threads)):
+        return build_training(plan.recipe, plan.images, plan.split)
+
+
+def _timing(trial: Training, plan: Plan) -> dict[str, float]:
+    """Seconds of a step, measured, and of all that training does with it."""
+    say("measuring a training step")
+    with fixed_threads(known(plan.recipe.threads)):
+        step = measure_step(trial)
+    epochs, steps = known(plan.recipe.epochs), len(trial.loader)
+    looks = math.ceil(epochs / known(plan.recipe.eval_every)) if len(plan.split.val) else 0
+    validation = looks * len(plan.split.val) / trial.loader.batch_size * step / 3  # no backward pass
+    return {"step": step, "steps_an_epoch": steps, "epochs": epochs, "training": step * steps * epochs + validation}
+
+
+# ---- what was seen -----------------------------------------------------------------------------------
+
+
+def _file_problems(seen: Survey | None, images: ImageSet | None) -> Iterator[Problem]:
+    if seen is None:
+        return
+    broken = {item.file: item.why for item in images.skipped} if images else damaged(seen)
+    yield from findings.unreadable(broken, len(seen.files))
+    yield from findings.other_files(seen)
+
+
+def _plan_problems(asked: Recipe, plan: Plan, seen: Survey | None) -> Iterator[Problem]:
+    n, img_size = len(plan.split.train), known(plan.recipe.data.img_size)
+    if asked.batch_size != "auto" and asked.batch_size > n:
+        yield problem(
+            "large-batch",
+            f"batch size {asked.batch_size} is larger than the {n:,} training images: training refuses it",
+            f"--batch-size {plan.recipe.batch_size} suits them; the rest of this report uses it.",
+        )
+    yield from findings.judged_part(plan.split)
+    if seen is not None:
+        yield from findings.sizes(seen.readable, img_size, plan.recipe.data.fit)
+    elif asked.data.img_size != "auto":
+        yield from findings.enlarged_arrays(open_source(plan.recipe.data.source).side, img_size, len(plan.images))
+
+
+def _facts(images: ImageSet, split: Split | None, seen: Survey | None) -> dict[str, Any]:
+    parts = dict(zip(findings.PARTS, split[:3], strict=True)) if split else images.parts
+    rows = {"all": torch.arange(len(images)), **{name: part for name, part in parts.items() if len(part)}}
+    counts = {
+        name: torch.bincount(images.labels_N[part], minlength=len(images.class_names)).tolist()
+        for name, part in rows.items()
+    }
+    facts: dict[str, Any] = {
+        "images": len(images),
+        "parts": {name: len(part) for name, part in rows.items() if name != "all"},
+        "how": split.how if split else {},
+        "classes": {
+            name: {part: counts[part][index] for part in counts} for index, name in enumerate(images.class_names)
+        },
+        "channels": images.images_NCSS.shape[1],
+        "decoded_side": images.images_NCSS.shape[-1],
+    }
+    if seen is not None and seen.readable:
+        shorter = sorted(min(file.width, file.height) for file in seen.readable)
+        facts["files"] = {
+            "count": len(seen.files),
+            "bytes": sum(file.bytes for file in seen.files),
+            "formats": dict(Counter(file.path.suffix.lower() for file in seen.files).most_common()),
+            "channels": dict(Counter(file.channels for file in seen.readable).most_common()),
+            "shorter_side": {"min": shorter[0], "median": shorter[len(shorter) // 2], "max": shorter[-1]},
+        }
+    return facts
+
+
+def _same_bytes(seen: Survey | None, images: ImageSet, same: Duplicates) -> int:
+    """How many of the identical images are identical files."""
+    if seen is None:
+        return 0
+    paths = {file.name: file.path for file in seen.files}
+    count = 0
+    for group in same.exact:
+        digests = [hashlib.sha256(paths[images.files[row]].read_bytes()).digest() for row in group]
+        count += len(digests) - len(set(digests))
+    return count

@@ -1,0 +1,119 @@
+"""Findings about pictures that are there more than once: between parts, within one, under different labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from smallvit.checking import rules
+from smallvit.checking.duplicates import MOST_PICTURES, RUNGS, SMALLEST_SIDE, Duplicates
+from smallvit.checking.findings import PART_WORDS, PARTS
+from smallvit.checking.rules import Problem, are, problem, share
+from smallvit.data.imageset import ImageSet
+from smallvit.data.split import Split
+
+
+def copies(images: ImageSet, split: Split | None, found: Duplicates, same_bytes: int) -> Iterator[Problem]:
+    part_of = _part_of(images, split)
+    exact = {row: number for number, group in enumerate(found.exact) for row in group}
+    for one, other in (("train", "test"), ("train", "val"), ("val", "test")):
+        yield from _leak(images, found, part_of, exact, one, other)
+    yield from _conflicts(images, found, exact)
+    if inside := [group for group in found.groups if len({part_of.get(row, "") for row in group}) == 1]:
+        extra = sum(len(group) - 1 for group in inside)
+        where = Counter(part_of.get(group[0], "") for group in inside)
+        places = ", ".join(f"{n:,} in the {PART_WORDS[p]} part" for p, n in where.items() if p) or "no parts"
+        bytewise = f"; {are(same_bytes, 'file')} byte for byte the same as another" if same_bytes else ""
+        yield problem(
+            "duplicates",
+            f"{are(extra, 'image')} copied from others of the same part (groups: {places}){bytewise}",
+            "Keep one of each: copies count twice, in training and in the accuracy.",
+            [_pair(images, exact, group[0], row) for group in inside for row in group[1:]],
+        )
+
+
+def _part_of(images: ImageSet, split: Split | None) -> dict[int, str]:
+    parts = dict(zip(PARTS, split[:3], strict=True)) if split else images.parts
+    return {row: name for name, rows in parts.items() for row in rows.tolist()}
+
+
+def _leak(
+    images: ImageSet, found: Duplicates, part_of: dict[int, str], exact: dict[int, int], one: str, other: str
+) -> Iterator[Problem]:
+    """Images of the part `other` that are in the part `one` too."""
+    pairs: list[tuple[int, int]] = []
+    for group in found.groups:
+        known_rows = [row for row in group if part_of.get(row) == one]
+        if known_rows:
+            pairs += [(row, _closest(row, known_rows, exact)) for row in group if part_of.get(row) == other]
+    if not pairs:
+        return
+    total = sum(name == other for name in part_of.values())
+    identical = sum(_same(exact, *pair) for pair in pairs)
+    own = bool(images.parts) and {one, other} <= {*images.parts}
+    advice = (
+        "Remove them from one of the parts: the accuracy counts what the model has learnt by heart."
+        if own
+        else "smallvit divides this set itself, and copies fall on both sides: keep one of each, or give the set parts of "
+        "its own (train, val, test) in which pictures that belong together (bursts, crops, augmented copies) stay together."
+    )
+    yield problem(
+        "leak",
+        f"{are(len(pairs), PART_WORDS[other] + ' image', total)} ({share(len(pairs), total)}) also in the "
+        f"{PART_WORDS[one]} part: {identical:,} identical, {len(pairs) - identical:,} nearly",
+        advice,
+        [_pair(images, exact, *pair) for pair in pairs],
+    )
+
+
+def _closest(row: int, others: list[int], exact: dict[int, int]) -> int:
+    return next((other for other in others if _same(exact, row, other)), others[0])
+
+
+def _same(exact: dict[int, int], one: int, other: int) -> bool:
+    return one in exact and exact[one] == exact.get(other)
+
+
+def _pair(images: ImageSet, exact: dict[int, int], one: int, other: int) -> str:
+    sign = "=" if _same(exact, one, other) else "~"
+    return f"{images.files[one]} {sign} {images.files[other]}"
+
+
+def _conflicts(images: ImageSet, found: Duplicates, exact: dict[int, int]) -> Iterator[Problem]:
+    labels = images.labels_N.tolist()
+    groups = [group for group in found.groups if len({labels[row] for row in group}) > 1]
+    if not groups:
+        return
+    touched = sum(map(len, groups))
+    pairs = []
+    for group in groups:
+        other = next(row for row in group if labels[row] != labels[group[0]])
+        pairs.append(_pair(images, exact, group[0], other))
+    yield problem(
+        "many-conflicts" if touched > rules.MOST_CONFLICTS * len(images) else "conflicts",
+        f"{are(len(groups), 'picture')} there under different labels ({touched:,} images, {share(touched, len(images))})",
+        "Decide which label is right, and remove the others.",
+        pairs,
+    )
+
+
+def search(images: ImageSet, found: Duplicates) -> Iterator[Problem]:
+    """What the search for near copies could not do."""
+    side = images.images_NCSS.shape[-1]
+    if found.rung is None and len(images) > 1:
+        reason = (
+            f"{side} px images hold too little to tell a copy from a likeness"
+            if side < SMALLEST_SIDE
+            else f"{len(images):,} images are more than {MOST_PICTURES:,}"
+            if len(images) > MOST_PICTURES
+            else "it was left out"
+        )
+        yield problem(
+            "near-not-searched", f"near copies were not looked for: {reason}", "Identical images were looked for."
+        )
+    elif found.rung == len(RUNGS) - 1:
+        yield problem(
+            "look-alikes",
+            "the pictures are so simple that upside-down ones match others: only nearly identical ones count as copies",
+            "Nothing: this is how drawings and digits are.",
+        )

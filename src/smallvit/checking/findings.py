@@ -1,0 +1,225 @@
+"""From what was seen to findings. Every function yields the problems of one kind, and none where all is well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smallvit.checking import rules
+from smallvit.checking.duplicates import Scan
+from smallvit.checking.rules import Problem, are, listed, problem, share
+from smallvit.checking.survey import File, Survey
+from smallvit.data.files import MOST_BROKEN
+from smallvit.data.imageset import ImageSet
+from smallvit.data.split import Split
+from smallvit.evaluation.statistics import wilson
+from smallvit.models.features import Backbone
+from smallvit.recipe import Recipe, known
+
+PARTS = ("train", "val", "test")
+PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
+
+
+# ---- files -------------------------------------------------------------------------------------------
+
+
+def unreadable(broken: Mapping[str, str], total: int) -> Iterator[Problem]:
+    if broken:
+        kinds = Counter(_kind(why) for why in broken.values())
+        counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+        yield problem(
+            "many-unreadable" if len(broken) > MOST_BROKEN * total else "unreadable",
+            f"{are(len(broken), 'file', total)} not readable ({share(len(broken), total)}): {counted}",
+            f"Repair or remove them. Training skips up to {MOST_BROKEN:.0%} of the files, and stops beyond that.",
+            [f"{name}: {why}" for name, why in broken.items()],
+        )
+
+
+def _kind(why: str) -> str:
+    kinds = {"the file is empty": "empty", "more than": "too large", "damaged": "damaged"}
+    return next((kind for start, kind in kinds.items() if why.startswith(start)), "no image we read")
+
+
+def other_files(found: Survey) -> Iterator[Problem]:
+    if found.empty:
+        yield problem(
+            "empty-class",
+            f"{are(len(found.empty), 'class folder')} without images and left out: {listed(found.empty)}",
+            "Remove them, or put their images in.",
+        )
+    if count := found.ignored.total():
+        many = count > rules.MOST_IGNORED * (count + len(found.files))
+        kinds = ", ".join(f"{number:,} {suffix}" for suffix, number in found.ignored.most_common(6))
+        advice = (
+            "If there are pictures among them, save them as JPEG or PNG."
+            if many
+            else "Nothing, if they are no pictures."
+        )
+        yield problem(
+            "ignored-files" if many else "other-files",
+            f"{are(count, 'file')} not looked at for the suffix: {kinds}",
+            advice,
+        )
+    if huge := [file for file in found.readable if file.width * file.height > rules.HUGE_PIXELS]:
+        yield problem(
+            "huge-files",
+            f"{are(len(huge), 'file')} of more than {rules.HUGE_PIXELS // 10**6} million pixels",
+            "Decoding them once takes seconds each; shrink them if that matters.",
+            [f"{file.name}: {file.width:,} x {file.height:,}" for file in huge],
+        )
+
+
+def sizes(files: list[File], img_size: int, fit: str) -> Iterator[Problem]:
+    shorter = np.array([min(file.width, file.height) for file in files])
+    longer = np.array([max(file.width, file.height) for file in files])
+    low, high = np.percentile(shorter, [5, 95])
+    if high > rules.MOST_SIZE_SPREAD * low:
+        smallest, largest = files[int(shorter.argmin())], files[int(shorter.argmax())]
+        yield problem(
+            "sizes",
+            f"the shorter sides range from {low:.0f} to {high:.0f} px (5 % are smaller, 5 % larger)",
+            "Small files become blurred at the common size. If that goes with the class, the model learns the blur: "
+            "shrink the large ones, or leave the small ones out.",
+            [f"{file.name}: {file.width} x {file.height}" for file in (smallest, largest)],
+        )
+    long = [file for file, ratio in zip(files, longer / shorter, strict=True) if ratio >= rules.LONG_SHAPE]
+    if fit != "pad" and len(long) > rules.NOTABLE_SHARE * len(files):
+        what = "lose more than half of their area to the crop" if fit == "crop" else "are squashed to less than half"
+        yield problem(
+            "shapes",
+            f"{len(long):,} of {len(files):,} images ({share(len(long), len(files))}) are at least "
+            f"{rules.LONG_SHAPE} times as long as wide and {what}",
+            "--fit pad keeps all of them.",
+            [f"{file.name}: {file.width} x {file.height}" for file in long],
+        )
+    small = [file for file, side in zip(files, shorter, strict=True) if side * rules.MOST_ENLARGED < img_size]
+    if len(small) > rules.NOTABLE_SHARE * len(files):
+        yield problem(
+            "enlarged",
+            f"{len(small):,} of {len(files):,} images ({share(len(small), len(files))}) are smaller than the {img_size} px "
+            f"of training and will be enlarged; half of all are at most {np.median(shorter):.0f} px",
+            f"--img-size {max(4, int(np.percentile(shorter, 10)) // 4 * 4)} costs less and loses nothing.",
+            [f"{file.name}: {file.width} x {file.height}" for file in small],
+        )
+
+
+def enlarged_arrays(side: int, img_size: int, total: int) -> Iterator[Problem]:
+    if side * rules.MOST_ENLARGED < img_size:
+        yield problem(
+            "enlarged",
+            f"all {total:,} images are {side} px and will be enlarged to {img_size} px",
+            f"--img-size {side} costs less and loses nothing.",
+        )
+
+
+def colour(images: ImageSet, found: Scan) -> Iterator[Problem]:
+    """Grey and colour pictures in one set; or grey ones that are stored in colour."""
+    if images.images_NCSS.shape[1] != 3:
+        return
+    grey_N = found.colourless_N & ~found.blank_N
+    count, total = int(grey_N.sum()), int((~found.blank_N).sum())
+    if count == total and total:
+        yield problem(
+            "stored-colour",
+            f"all {total:,} images are grey, stored with three equal channels",
+            "--in-chans 1 is enough.",
+        )
+    elif count:
+        rows = grey_N.nonzero()[:, 0].tolist()
+        classes = Counter(images.class_names[int(images.labels_N[row])] for row in rows)
+        spread = ", ".join(f"{number:,} in {name}" for name, number in classes.most_common(3))
+        yield problem(
+            "mixed-colour",
+            f"{are(count, 'image', total)} grey ({share(count, total)}), the others have colour; most: {spread}",
+            "If grey goes with the class, the model learns that. --in-chans 1 makes all of them grey.",
+            [images.files[row] for row in rows],
+        )
+
+
+def blanks(images: ImageSet, found: Scan) -> Iterator[Problem]:
+    if rows := found.blank_N.nonzero()[:, 0].tolist():
+        yield problem(
+            "blank",
+            f"{are(len(rows), 'image', len(images))} of a single colour",
+            "Remove them: there is nothing in them to learn.",
+            [images.files[row] for row in rows],
+        )
+
+
+# ---- classes and parts -------------------------------------------------------------------------------
+
+
+def classes(images: ImageSet, train: Tensor) -> Iterator[Problem]:
+    counts = dict(zip(images.class_names, _counts(images, train), strict=True))
+    if len(counts) < 2:
+        yield problem(
+            "one-class", f"there is one class only: {listed([*counts])}", "Add a folder for each other class."
+        )
+        return
+    if missing := [name for name, count in counts.items() if not count]:
+        yield problem(
+            "untrained-class",
+            f"of {len(counts):,} classes {len(missing):,} without training images: {listed(missing)}",
+            "Add some, or leave these classes out of the other parts.",
+        )
+    present = {name: count for name, count in sorted(counts.items(), key=lambda item: item[1]) if count}
+    if few := [f"{name} ({count})" for name, count in present.items() if count < rules.FEW_IMAGES]:
+        yield problem(
+            "few-images",
+            f"of {len(counts):,} classes {len(few):,} with fewer than {rules.FEW_IMAGES} training images: {listed(few)}",
+            "Add images, or merge classes: from so few, little can be learnt and less be measured.",
+        )
+    fewest, most = min(present, key=lambda name: present[name]), max(present, key=lambda name: present[name])
+    if present[most] > rules.MOST_IMBALANCE * present[fewest]:
+        yield problem(
+            "imbalance",
+            f"{most} has {present[most]:,} training images, {present[most] / present[fewest]:.0f} times as many as "
+            f"{fewest} ({present[fewest]:,})",
+            "Look at the balanced accuracy, and try --class-weights auto or --balanced.",
+        )
+
+
+def _counts(images: ImageSet, rows: Tensor) -> list[int]:
+    return torch.bincount(images.labels_N[rows], minlength=len(images.class_names)).tolist()
+
+
+def judged_part(split: Split) -> Iterator[Problem]:
+    name = "test" if len(split.test) else "val"
+    n = len(split.test) or len(split.val)
+    if not n:
+        yield problem(
+            "no-test",
+            "neither a test nor a validation part: nothing will be judged",
+            "Leave out --test none and --val none.",
+        )
+        return
+    low, high = wilson(n // 2, n)
+    if (half := (high - low) / 2) > rules.WIDEST_INTERVAL:
+        yield problem(
+            "small-test",
+            f"the {PART_WORDS[name]} part has {n:,} images: an accuracy near 50 % is known to within "
+            f"{100 * half:.0f} points only (95 %)",
+            f"Compare over several seeds and splits, or hold out more, as in --{name} 0.3.",
+        )
+
+
+def tokens(backbone: Backbone, recipe: Recipe) -> Iterator[Problem]:
+    """Few cells at the end: of the patches of a ViT, or of the last stage of a model with stages."""
+    same_grid = backbone.grid_indices is not None and len(backbone.grid_indices) == 1
+    least = rules.FEW_TOKENS if same_grid else 2
+    if backbone.final_grid and max(backbone.final_grid) < least:
+        rows, columns = backbone.final_grid
+        advice = (
+            "Give --set model.kwargs.patch_size=N with a smaller patch"
+            if same_grid
+            else "Take a model with a smaller stride"
+        )
+        yield problem(
+            "few-tokens",
+            f"{recipe.model.name} sees {recipe.data.img_size} px images as {rows} x {columns} cells",
+            f"{advice}, or larger images: --img-size {known(recipe.data.img_size) * least // max(rows, 1)}.",
+        )

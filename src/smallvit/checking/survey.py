@@ -1,0 +1,123 @@
+"""What the files of a set say of themselves: sizes, channels, damage. Needs no set that can be loaded."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from smallvit.console import bar, quiet
+from smallvit.data.cache import below
+from smallvit.data.files import Listed
+from smallvit.data.folders import list_folder, visible_folders
+from smallvit.data.images import GREY_MODES, SUFFIXES, Unreadable, many_reads, open_image, read_image
+from smallvit.data.rasters import open_raster
+from smallvit.data.sources import NAMED, shown
+from smallvit.data.tables import list_table
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class File(NamedTuple):
+    name: str
+    path: Path
+    class_name: str
+    bytes: int
+    width: int  # 0 where it cannot be read
+    height: int
+    channels: int
+    problem: str = ""  # why it cannot be read
+
+
+class Survey(NamedTuple):
+    files: list[File]
+    ignored: Counter[str]  # suffixes of files that are no images, to us
+    empty: list[str]  # class folders without images
+
+    @property
+    def readable(self) -> list[File]:
+        return [file for file in self.files if not file.problem]
+
+    @property
+    def broken(self) -> dict[str, str]:
+        return {file.name: file.problem for file in self.files if file.problem}
+
+
+def survey(source: str) -> Survey | None:
+    """None for a set that is no files: arrays and named sets."""
+    path = Path(source).expanduser()
+    if source in NAMED:
+        return None
+    is_table = path.is_file() and path.suffix.lower() in {".csv", ".tsv"}
+    if not is_table and not path.is_dir():
+        return None
+    root = path.absolute().parent if is_table else path
+    with quiet():  # what it warns of are findings here
+        items = list_table(path) if is_table else list_folder(path)
+    files = list(_each(items, lambda item: _look(item, root), f"looking at {root.name}"))
+    if is_table:
+        return Survey(files, Counter(), [])
+    return Survey(files, _ignored(path, items), _empty_classes(path, items))
+
+
+def damaged(found: Survey) -> dict[str, str]:
+    """Files that cannot be read, those included that only decoding finds."""
+
+    def attempt(file: File) -> tuple[str, str]:
+        try:
+            read_image(file.path, 8, "crop", file.channels)
+        except Unreadable as error:
+            return file.name, str(error)
+        return file.name, ""
+
+    tried = _each(found.readable, attempt, "decoding every file")
+    return found.broken | {name: why for name, why in tried if why}
+
+
+def _each(items: list[T], work: Callable[[T], R], label: str) -> Iterator[R]:
+    with many_reads(), ThreadPoolExecutor(os.cpu_count()) as pool, bar(label, len(items)) as advance:
+        for result in pool.map(work, items):
+            yield result
+            advance(1)
+
+
+def _look(item: Listed, root: Path) -> File:
+    def file(width: int, height: int, channels: int, problem: str = "") -> File:
+        size = item.path.stat().st_size if item.path.exists() else 0
+        name = shown(below(item.path, root))
+        return File(name, item.path, item.class_name, size, width, height, channels, problem)
+
+    try:
+        if raster := open_raster(item.path):
+            return file(raster.width, raster.height, raster.channels)
+        with open_image(item.path) as image:
+            return file(*image.size, 1 if image.mode in GREY_MODES else 3)
+    except Unreadable as error:
+        return file(0, 0, 0, str(error))
+    except OSError as error:
+        return file(0, 0, 0, error.strerror or str(error))
+
+
+def _ignored(root: Path, items: list[Listed]) -> Counter[str]:
+    """Files beside the images, by suffix: photos in a format that is not read are easily overlooked."""
+    known = {item.path for item in items}
+    found = Counter[str]()
+    for base, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        for name in names:
+            path = Path(base, name)
+            if not name.startswith(".") and path not in known and path.suffix.lower() not in SUFFIXES:
+                found[path.suffix.lower() or "no suffix"] += 1
+    return found
+
+
+def _empty_classes(root: Path, items: list[Listed]) -> list[str]:
+    used = {folder for item in items for folder in item.path.parents}
+    folders = visible_folders(root)
+    if any(item.part for item in items):
+        folders = [inner for folder in folders if folder in used for inner in visible_folders(folder)]
+    return [shown(folder.relative_to(root)) for folder in folders if folder not in used]
