@@ -497,7 +497,12 @@ def text_file(root: Path) -> Path:
         (lonely, ["one image only is left of class 'dog'", "--test none"]),
         (loose, ["images, but no class folders"]),
         (rotten, ["2 of 20 images of", "dog/000.png: not a readable image", "dog/001.png"]),
-        (text_file, ["list.txt: data is a folder of class folders, a .csv file of path,label, an .npz file, or one of mnist5k, digits"]),
+        (
+            text_file,
+            [
+                "list.txt: data is a folder of class folders, a .csv file of path,label, an .npz file, or one of mnist5k, digits"
+            ],
+        ),
     ],
 )
 def test_data_that_cannot_be_used(tmp_path: Path, make: Callable[[Path], Path], phrases: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Every objective that is found keeps the contract of `Objective`; supervised ones equal the formulas."""
+"""What every objective must keep to, and what supervised training computes."""
 
 from __future__ import annotations
 
@@ -8,120 +8,163 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors import safe_open
+from torch import Tensor, nn
 
 from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.objectives import Objective, Setting, auxiliaries, objectives
 from smallvit.objectives.base import options_of
-from smallvit.randomness import generator
-from smallvit.types import Batch, Context
+from smallvit.types import Batch, Context, Features, Loss
 
-CLASSES, IMAGES, SIZE, B = 5, 40, 16, 6
+SIZE, CLASSES, IMAGES = 16, 5, 40
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def make(name: str, **options: Any) -> tuple[Backbone, Objective]:
+def backbone() -> Backbone:
     torch.manual_seed(0)
-    backbone = create_backbone("vit_pico", {"patch_size": 4}, num_classes=CLASSES, in_chans=1, img_size=SIZE)
-    setting = Setting(CLASSES, IMAGES, SIZE, epochs=3)
-    return backbone, objectives()[name](backbone, options_of(objectives(), name, options, "objective"), setting)
+    made = create_backbone("resnet_nano", {}, num_classes=CLASSES, in_chans=3, img_size=SIZE)
+    return made.eval()  # BatchNorm over a batch would tie its images together
 
 
-def make_batch(objective: Objective) -> Batch:
-    g = generator(0, "test batch")
-    views = tuple(torch.randn(view.copies * B, 1, view.size, view.size, generator=g) for view in objective.views)
-    return Batch(views, torch.arange(B) % CLASSES, torch.randperm(IMAGES, generator=g)[:B])
+def objective(name: str, of: Backbone, **options: Any) -> Objective:
+    setting = Setting(num_classes=CLASSES, num_images=IMAGES, img_size=SIZE, epochs=3)
+    return objectives()[name](of, options_of(objectives(), name, options, "objective"), setting)
+
+
+def batch(of: Objective, count: int = 6) -> Batch:
+    """The views that the objective asks for, of made-up images."""
+    draw = torch.Generator().manual_seed(1)
+    views = tuple(torch.randn(view.copies * count, 3, view.size, view.size, generator=draw) for view in of.views)
+    return Batch(views, torch.arange(count) % CLASSES, torch.arange(count) * 3)
 
 
 def context(seed: int = 0) -> Context:
-    return Context(epoch=0, step=3, progress=0.1, generator=generator(seed, "context"))
+    return Context(epoch=1, step=10, progress=0.3, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("name", sorted(objectives()))
-class TestEvery:
-    def test_loss_is_finite_and_reaches_every_weight(self, name: str) -> None:
-        backbone, objective = make(name)
-        loss = objective(backbone, make_batch(objective), context())
-        assert loss.total.isfinite()
-        assert loss.total.ndim == 0
-        assert all(part.isfinite() for part in loss.parts.values())
-        loss.total.backward()
-        silent = [key for key, p in backbone.named_parameters() if p.grad is None and p.requires_grad]
-        assert not silent
-        objective.after_step(backbone, context())
-
-    def test_same_generator_gives_the_same_loss(self, name: str) -> None:
-        backbone, objective = make(name)
-        backbone.eval()
-        batch = make_batch(objective)
-        first, again = (objective(backbone, batch, context()).total for _ in range(2))
-        assert torch.equal(first, again)
-
-    def test_options_have_defaults_and_unknown_ones_are_refused(self, name: str) -> None:
-        known = objectives()[name].Options()
-        assert known.model_dump()
-        key = next(iter(known.model_dump()))
-        with pytest.raises(UsageError, match=key):
-            options_of(objectives(), name, {key + "x": 1}, "objective")
+@pytest.mark.parametrize("name", objectives())
+def test_contract(name: str) -> None:
+    model = backbone()
+    made = objective(name, model)
+    images = batch(made)
+    found: Loss = made(model, images, context())
+    assert found.total.ndim == 0 and found.total.isfinite() and found.total.requires_grad
+    assert found.parts and all(part.ndim == 0 and not part.requires_grad for part in found.parts.values())
+    assert found.features.pooled_BD.ndim == 2 and found.features.grids
+    found.total.backward()
+    assert all(p.grad is not None for key, p in model.named_parameters() if "fc" not in key), "a part learns nothing"
+    assert all(p.grad is not None for p in made.parameters() if p.requires_grad)
+    again = made(model, images, context())
+    assert torch.equal(again.total, found.total), "the same generator gives another loss"
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    made.after_step(model, context())
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
 
 
-def test_unknown_names_are_refused_with_the_nearest() -> None:
+@pytest.mark.parametrize("name", objectives())
+def test_no_hidden_randomness(name: str) -> None:
+    """Every draw comes from the context: torch's own stream is not touched."""
+    model = backbone()
+    made = objective(name, model)
+    state = torch.get_rng_state()
+    made(model, batch(made), context())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("kind", "key"), [(objectives(), "objective"), (auxiliaries(), "aux")])
+def test_options_have_defaults_and_refuse_what_they_do_not_know(kind: Any, key: str) -> None:
+    for name, part in kind.items():
+        assert part.name == name
+        defaults = options_of(kind, name, {}, key)
+        for option in part.Options.model_fields:
+            assert getattr(defaults, option) is not None
+            with pytest.raises(UsageError, match=f"{option}x.*did you mean .*{option}"):
+                options_of(kind, name, {f"{option}x": 1}, key)
+
+
+def test_unknown_names_come_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="supervised"):
-        options_of(objectives(), "supervized", {}, "objective")
+        options_of(objectives(), "suprevised", {}, "objective")
     with pytest.raises(UsageError, match="unknown aux"):
-        options_of(auxiliaries(), "no such loss", {}, "aux")
+        options_of({}, "drloc", {}, "aux")
 
 
-class TestSupervised:
-    def test_plain_is_cross_entropy_of_the_models_own_logits(self) -> None:
-        backbone, objective = make("supervised", label_smoothing=0.0)
-        backbone.eval()
-        batch = make_batch(objective)
-        expected = F.cross_entropy(backbone.model(batch.views[0]), batch.labels_B)
-        assert objective(backbone, batch, context()).total.item() == pytest.approx(expected.item(), abs=1e-6)
-
-    def test_order_of_the_batch_does_not_matter(self) -> None:
-        backbone, objective = make("supervised")
-        backbone.eval()
-        batch = make_batch(objective)
-        turned = Batch((batch.views[0].flip(0),), batch.labels_B.flip(0), batch.index_B.flip(0))
-        first, other = (objective(backbone, some, context()).total.item() for some in (batch, turned))
-        assert first == pytest.approx(other, abs=1e-6)
-
-    @pytest.mark.parametrize("options", [{"mixup": 0.8}, {"cutmix": 1.0}, {"mixup": 0.8, "cutmix": 1.0}])
-    def test_mixed_loss_is_shared_between_both_labels(self, options: dict[str, float]) -> None:
-        backbone, objective = make("supervised", label_smoothing=0.1, **options)
-        backbone.eval()
-        batch = make_batch(objective)
-        given = {"mixup": 0.0, "cutmix": 0.0, **options}
-        mixed = mix(batch.views[0], context().generator, per="element", **given)
-        logits = backbone.model(mixed.images_BCHW)
-        own, other = (
-            F.cross_entropy(logits, labels, label_smoothing=0.1, reduction="none")
-            for labels in (batch.labels_B, batch.labels_B[mixed.partner_B])
-        )
-        expected = (mixed.lam_B * own + (1 - mixed.lam_B) * other).mean()
-        assert not torch.equal(mixed.images_BCHW, batch.views[0])
-        assert objective(backbone, batch, context()).total.item() == pytest.approx(expected.item(), abs=1e-6)
+@pytest.mark.parametrize(
+    "options", [{"label_smoothing": 1.5}, {"mixup": -1}, {"mix_per": "pixel"}, {"mix_prob": "often"}]
+)
+def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
+    (option,) = options
+    with pytest.raises(UsageError, match=option):
+        objective("supervised", backbone(), **options)
 
 
-def test_label_smoothing_equals_the_authors_value() -> None:
-    """The value in tests/golden comes from running the loss of cao2022's public code."""
-    golden = load_file(GOLDEN / "label_smoothing.safetensors")
-    logits, labels = golden["logits"], golden["target"]
+# ---- supervised ----------------------------------------------------------------------------------------
 
-    class Fixed(torch.nn.Module):
-        """Gives the golden logits, whatever it is shown."""
 
-        def forward(self, images: torch.Tensor) -> Any:
-            return type("Features", (), {"pooled_BD": logits, "grids": ()})()
+def supervised(images: Batch | None = None, seed: int = 0, **options: Any) -> tuple[Tensor, Backbone, Batch]:
+    model = backbone()
+    made = objective("supervised", model, **options)
+    images = images or batch(made)
+    return made(model, images, context(seed)).total.detach(), model, images
 
-        def classify(self, pooled: torch.Tensor) -> torch.Tensor:
-            return pooled
 
-    options = options_of(objectives(), "supervised", {"label_smoothing": 0.1}, "objective")
-    objective = objectives()["supervised"](Fixed(), options, Setting(logits.shape[1], 10, 8, 1))  # type: ignore[arg-type]
-    batch = Batch((torch.zeros(len(labels), 1, 8, 8),), labels, torch.arange(len(labels)))
-    assert objective(Fixed(), batch, context()).total.item() == pytest.approx(3.334198, abs=1e-5)
+def cross_entropy(model: Backbone, images: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    with torch.no_grad():
+        return F.cross_entropy(model.model(images), labels, label_smoothing=smoothing, reduction="none")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_without_mixing_it_is_cross_entropy(smoothing: float) -> None:
+    total, model, images = supervised(label_smoothing=smoothing)
+    torch.testing.assert_close(total, cross_entropy(model, images.views[0], images.labels_B, smoothing).mean())
+
+
+def test_without_mixing_the_order_of_the_batch_does_not_matter() -> None:
+    total, _, images = supervised()
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    turned, _, _ = supervised(Batch((images.views[0][order],), images.labels_B[order], images.index_B[order]))
+    torch.testing.assert_close(turned, total)
+
+
+@pytest.mark.parametrize("per", ["batch", "element"])
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (0.8, 1.0)])
+def test_mixing_weighs_the_losses_of_both_labels(mixup: float, cutmix: float, per: Any) -> None:
+    total, model, images = supervised(label_smoothing=0.1, mixup=mixup, cutmix=cutmix, mix_per=per)
+    mixed = mix(images.views[0], context().generator, mixup=mixup, cutmix=cutmix, per=per)
+    own, other = (
+        cross_entropy(model, mixed.images_BCHW, labels, 0.1)
+        for labels in (images.labels_B, images.labels_B[mixed.partner_B])
+    )
+    torch.testing.assert_close(total, (mixed.lam_B * own + (1 - mixed.lam_B) * other).mean())
+    assert not torch.isclose(total, supervised(label_smoothing=0.1)[0])
+    assert not torch.equal(total, supervised(seed=1, label_smoothing=0.1, mixup=mixup, cutmix=cutmix, mix_per=per)[0])
+
+
+def test_mixing_with_probability_zero_is_no_mixing() -> None:
+    torch.testing.assert_close(supervised(mixup=0.8, cutmix=1.0, mix_prob=0.0)[0], supervised()[0])
+
+
+class Given(nn.Module):
+    """A backbone whose logits are given."""
+
+    def __init__(self, logits_BK: Tensor) -> None:
+        super().__init__()
+        self.logits_BK = logits_BK
+
+    def forward(self, images: Tensor) -> Features:
+        return Features(self.logits_BK, ())
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        return pooled
+
+
+def test_label_smoothing_as_in_the_authors_code() -> None:
+    """IDMM's LabelSmoothing at 0.1 on stored logits."""
+    with safe_open(GOLDEN / "label_smoothing.safetensors", "pt") as file:
+        logits, target = file.get_tensor("logits"), file.get_tensor("target")
+        expected = float(file.metadata()["ls"])
+    made = objective("supervised", backbone(), label_smoothing=0.1)
+    total = made(Given(logits), Batch((torch.zeros(8, 3, 4, 4),), target, target), context()).total
+    assert float(total) == pytest.approx(expected, rel=1e-6)

@@ -4,71 +4,80 @@ import math
 
 import pytest
 import torch
-from scipy import stats
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
+import torch.nn.functional as F
+from torch import nn
 
-from smallvit.data.sources import open_source
-from smallvit.data.split import make_split
-from smallvit.evaluation.floors import pixel_floors
-from smallvit.evaluation.metrics import predict_logits, summary, worst_mistakes
-from smallvit.evaluation.statistics import mean_interval, wilson
+from smallvit.evaluation.metrics import Score, predict_logits, score, summary, worst_mistakes
+from smallvit.evaluation.statistics import wilson
 from smallvit.models.features import create_backbone
-from smallvit.recipe import DataSpec
+from smallvit.training.loop import Best
+
+NAMES = ("cat", "dog", "emu")
+# Six images: answers cat cat dog dog dog dog, the last two more and less sure.
+LOGITS = torch.tensor([[3.0, 0, 0], [2.0, 0, 1], [0, 1.0, 0], [0, 4.0, 0], [0, 2.0, 1.5], [0.0, 5.0, 0]])
+LABELS = torch.tensor([0, 1, 1, 1, 0, 0])
 
 
-@pytest.mark.parametrize(("correct", "n"), [(0, 10), (5, 10), (10, 10), (93, 100), (1, 3)])
-def test_wilson_equals_scipy(correct: int, n: int) -> None:
-    expected = stats.binomtest(correct, n).proportion_ci(method="wilson")
-    assert wilson(correct, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
-
-
-def test_mean_interval_equals_scipy() -> None:
-    values = [0.81, 0.84, 0.79, 0.86]
-    low, high = stats.t.interval(0.95, 3, loc=sum(values) / 4, scale=stats.sem(values))
-    assert mean_interval(values) == pytest.approx((sum(values) / 4, low, high))
-    assert math.isnan(mean_interval([0.5])[1])
-
-
-def test_summary_of_hand_made_answers() -> None:
-    labels = torch.tensor([0, 0, 0, 1, 1, 2])
-    answers = torch.tensor([0, 0, 1, 1, 1, 0])
-    logits = torch.nn.functional.one_hot(answers, 4).float() * 5
-    found = summary(logits, labels, ("a", "b", "c", "never"))
+def test_summary_of_known_answers() -> None:
+    found = summary(LOGITS, LABELS, NAMES)
     assert found["n"] == 6
-    assert found["accuracy"] == pytest.approx(4 / 6)
-    assert found["confusion"] == [[2, 1, 0, 0], [0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
-    assert found["balanced_accuracy"] == pytest.approx((2 / 3 + 1 + 0) / 3)
-    assert [row["accuracy"] for row in found["per_class"]] == [pytest.approx(2 / 3), 1.0, 0.0, None]
+    assert found["accuracy"] == 3 / 6
+    assert found["interval"] == wilson(3, 6)
+    assert found["confusion"] == [[1, 2, 0], [1, 2, 0], [0, 0, 0]]  # rows are the true classes
+    assert [(row["name"], row["n"], row["accuracy"]) for row in found["per_class"]] == [
+        ("cat", 3, 1 / 3),
+        ("dog", 3, 2 / 3),
+        ("emu", 0, None),  # no image of it: no accuracy, and no claim
+    ]
+    assert [row["interval"] for row in found["per_class"]] == [wilson(1, 3), wilson(2, 3), (0.0, 1.0)]
+    assert found["balanced_accuracy"] == pytest.approx(0.5)
+    assert found["loss"] == pytest.approx(float(F.cross_entropy(LOGITS, LABELS)))
 
 
-def test_worst_mistakes_come_first() -> None:
-    logits = torch.tensor([[9.0, 0.0], [0.0, 2.0], [5.0, 0.0], [0.0, 1.0]])
-    labels = torch.tensor([0, 0, 1, 0])
-    assert worst_mistakes(logits, labels, most=2).tolist() == [2, 1]
-    assert worst_mistakes(logits, logits.argmax(1), most=2).tolist() == []
+def test_balanced_accuracy_counts_classes_not_images() -> None:
+    logits = F.one_hot(torch.zeros(10, dtype=torch.int64), 2).float()  # always the first class
+    found = summary(logits, torch.tensor([0] * 9 + [1]), ("common", "rare"))
+    assert found["accuracy"] == 0.9
+    assert found["balanced_accuracy"] == 0.5
 
 
-def test_prediction_leaves_the_models_mode() -> None:
+def test_worst_mistakes_are_the_surest_wrong_answers() -> None:
+    assert worst_mistakes(LOGITS, LABELS, 10).tolist() == [5, 1, 4]
+    assert worst_mistakes(LOGITS, LABELS, 2).tolist() == [5, 1]
+    assert worst_mistakes(LOGITS, LOGITS.argmax(1), 5).tolist() == []
+
+
+def test_predictions_in_order_without_gradients_and_the_mode_put_back() -> None:
     backbone = create_backbone("resnet_nano", {}, num_classes=3, in_chans=1, img_size=8)
-    backbone.train()
-    before = backbone.model.bn1.running_mean.clone()
-    logits, labels = predict_logits(backbone, [(torch.randn(4, 1, 8, 8), torch.arange(4) % 3)] * 2)
-    assert logits.shape == (8, 3)
-    assert labels.tolist() == [0, 1, 2, 0] * 2
+    nn.init.normal_(backbone.model.fc.weight)
+    images, labels = torch.randn(7, 1, 8, 8), torch.arange(7) % 3
+    statistics = {name: buffer.clone() for name, buffer in backbone.named_buffers()}
+    for training in (True, False):
+        backbone.train(training)
+        logits, found = predict_logits(backbone, zip(images.split(3), labels.split(3), strict=True))
+        assert backbone.training is training and backbone.model.bn1.training is training
+        assert not logits.requires_grad
+        assert torch.equal(found, labels)
+        torch.testing.assert_close(logits, backbone.eval().model(images), rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(buffer, statistics[name]) for name, buffer in backbone.named_buffers())
+
+
+def test_the_mode_is_put_back_after_an_error() -> None:
+    backbone = create_backbone("resnet_nano", {}, num_classes=3, in_chans=1, img_size=8).train()
+    with pytest.raises(RuntimeError):
+        predict_logits(backbone, [(torch.zeros(1, 2, 8, 8), torch.zeros(1))])
     assert backbone.training
-    assert torch.equal(before, backbone.model.bn1.running_mean)
 
 
-def test_floors_are_what_scikit_learn_gives() -> None:
-    images = open_source("digits").load(8, "crop", 1)
-    split = make_split(images, DataSpec(source="digits", per_class=20))
-    floors = pixel_floors(images.images_NCSS, images.labels_N, split.train, split.test)
-    x = (images.images_NCSS.float() / 127.5 - 1).flatten(1).numpy()
-    y = images.labels_N.numpy()
-    train, test = split.train.numpy(), split.test.numpy()
-    knn = KNeighborsClassifier(5, weights="distance").fit(x[train], y[train]).score(x[test], y[test])
-    logistic = LogisticRegression(C=0.1, max_iter=100).fit(x[train], y[train]).score(x[test], y[test])
-    assert floors["knn"]["accuracy"] == pytest.approx(knn)
-    assert floors["logistic"]["accuracy"] == pytest.approx(logistic)
-    assert floors["majority"]["accuracy"] < 0.15 < floors["knn"]["accuracy"]
+def test_score() -> None:
+    backbone = create_backbone("resnet_nano", {}, num_classes=3, in_chans=1, img_size=8)
+    images, labels = torch.randn(7, 1, 8, 8), torch.arange(7) % 3
+    logits, _ = predict_logits(backbone, [(images, labels)])
+    found = score(backbone, zip(images.split(4), labels.split(4), strict=True))
+    assert found.accuracy == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
+    assert found.loss == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
+    assert found.is_finite and not Score(0.9, math.nan).is_finite and not Score(0.9, math.inf).is_finite
+
+
+def test_any_score_beats_none() -> None:
+    assert Best()[:2] < (0.0, -1e30)

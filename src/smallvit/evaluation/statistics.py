@@ -16,7 +16,8 @@ def wilson(correct: float, n: float, confidence: float = 0.95) -> tuple[float, f
     share, spread = correct / n, z * z / n
     centre = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # At the ends the formula gives exactly 0 and 1, but for rounding.
+    return 0.0 if correct == 0 else centre - half, 1.0 if correct == n else centre + half
 
 
 def balanced_interval(correct_K: Sequence[int], n_K: Sequence[int], confidence: float = 0.95) -> tuple[float, float]:

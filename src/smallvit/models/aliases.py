@@ -8,20 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from smallvit.errors import UsageError
+
 
 class Architecture(NamedTuple):
     timm_name: str
     kwargs: dict[str, Any]
 
 
+MOST_CELLS = 32  # along a side: 1,024 tokens, whose attention is already slow
+
+
 def patch_for(img_size: int) -> int:
-    """About 8 x 8 tokens at 32 and 64 px, 14 x 14 at 224."""
-    if img_size < 16:
-        return 2 if img_size % 2 == 0 else 1
-    wanted = 4 if img_size <= 48 else 8 if img_size <= 112 else 16
-    # A patch must divide the image; 28 px take 4, 50 px take 5.
-    return next(patch for patch in sorted(range(2, 33), key=lambda p: (abs(p - wanted), p)) if img_size % patch == 0) \
-        if any(img_size % patch == 0 for patch in range(2, 33)) else 1  # fmt: skip
+    """About 8 x 8 tokens at 32 and 64 px, 14 x 14 at 224. A patch must divide the image: 50 px take 10."""
+    wanted = 2 if img_size < 16 else 4 if img_size <= 48 else 8 if img_size <= 112 else 16
+    dividing = [patch for patch in range(1, 2 * wanted + 1) if img_size % patch == 0]
+    # One pixel is no patch, unless nothing else divides.
+    patch = min(dividing, key=lambda patch: (patch == 1, abs(patch - wanted), patch))
+    if img_size // patch > MOST_CELLS:
+        below = img_size - img_size % wanted
+        raise UsageError(f"no patch of 2 to {2 * wanted} px fits images of {img_size} px: take --img-size {below}")
+    return patch
 
 
 def _vit(timm_name: str) -> Callable[[int], Architecture]:

@@ -27,14 +27,16 @@ class Backbone(nn.Module):
         self.img_size = img_size
         self.in_chans = in_chans
         self.grid_indices = _stage_indices(model)
+        self.memory_format = _memory_format(model)
         self.final_grid: tuple[int, ...] = ()  # cells of the last grid, known once the model was tried
 
     def forward(self, images_BCSS: Tensor) -> Features:
         model: Any = self.model
-        # Convolutions are faster on channels-last images, on CPUs too; attention does not mind.
-        images_BCSS = images_BCSS.contiguous(memory_format=torch.channels_last)
+        images_BCSS = images_BCSS.contiguous(memory_format=self.memory_format)
         if self.grid_indices is None:
             final = model.forward_features(images_BCSS)
+            if not isinstance(final, Tensor):
+                raise TypeError("it gives several feature tensors instead of one")
             grids = (final,) if final.ndim == 4 else ()
         else:
             final, found = model.forward_intermediates(images_BCSS, indices=self.grid_indices, output_fmt="NCHW")
@@ -43,7 +45,23 @@ class Backbone(nn.Module):
 
     def classify(self, pooled_BD: Tensor) -> Tensor:
         classifier: Any = self.model.get_classifier()  # type: ignore[operator]
+        if isinstance(classifier, nn.Conv2d):  # DLA and DPN: 1x1, on a grid of one cell
+            return classifier(pooled_BD[:, :, None, None])[:, :, 0, 0]
         return classifier(pooled_BD)
+
+
+def _memory_format(model: nn.Module) -> torch.memory_format:
+    """Convolutions are faster on channels-last images, on CPUs too; attention does not mind.
+
+    Except where a 1x1 convolution with a stride looks at 2 to 7 channels (the stems of RepVGG, MobileOne, FastViT):
+    in torch 2.15 its backward pass on such images writes beyond its memory, and the process dies.
+    """
+    broken = any(
+        module.kernel_size == (1, 1) and max(module.stride) > 1 and 1 < module.in_channels < 8
+        for module in model.modules()
+        if isinstance(module, nn.Conv2d)
+    )
+    return torch.contiguous_format if broken else torch.channels_last
 
 
 def _stage_indices(model: Any) -> list[int] | None:
@@ -66,32 +84,34 @@ def create_backbone(
     arguments = dict(kwargs)
     if drop_path:
         arguments["drop_path_rate"] = drop_path
-    if _wants_size(timm_name):
-        arguments["img_size"] = img_size
-    shape = f"{in_chans} channel{'s' if in_chans > 1 else ''} of {img_size} px"
     try:
+        if _wants_size(timm_name):
+            arguments["img_size"] = img_size
         model = timm.create_model(timm_name, num_classes=num_classes, in_chans=in_chans, **arguments)
         backbone = Backbone(model, img_size, in_chans)
-        features, logits = _try(backbone)
-        backbone.final_grid = tuple(features.grids[-1].shape[-2:]) if features.grids else ()
+        features = _try(backbone)
     except (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, IndexError) as error:
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items()) or "no arguments"
-        raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {error}") from None
-    if not torch.allclose(backbone.classify(features.pooled_BD), logits, atol=1e-4):
-        raise UsageError(f"model {timm_name} has more than one classifier; smallvit trains models with one")
+        shape = f"{in_chans} channel{'s' if in_chans > 1 else ''} of {img_size} px"
+        why = str(error) or f"timm gives no reason ({type(error).__name__})"
+        raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {why}") from None
+    backbone.final_grid = tuple(features.grids[-1].shape[-2:]) if features.grids else ()
     return backbone
 
 
 @torch.no_grad()
-def _try(backbone: Backbone) -> tuple[Features, Tensor]:
-    """Features and timm's own logits of a made-up image; the global random stream is left as it was."""
+def _try(backbone: Backbone) -> Features:
+    """The features of a made-up image, whose logits must be timm's. The global random stream is left as it was."""
     backbone.eval()
     images = torch.linspace(-1, 1, backbone.in_chans * backbone.img_size**2)
-    images = images.reshape(1, backbone.in_chans, backbone.img_size, backbone.img_size).expand(2, -1, -1, -1)
+    images = images.reshape(1, backbone.in_chans, backbone.img_size, backbone.img_size).repeat(2, 1, 1, 1)
+    images = images.contiguous(memory_format=backbone.memory_format)
     features = backbone(images)
     if isinstance(getattr(backbone.model, "get_classifier")(), tuple):  # noqa: B009
         raise ValueError("it has more than one classifier; smallvit trains models with one")
-    return features, backbone.model(images)
+    if not torch.allclose(backbone.classify(features.pooled_BD), backbone.model(images), atol=1e-4):
+        raise ValueError("its classifier does not stand on its pooled features alone")
+    return features
 
 
 def _wants_size(timm_name: str) -> bool:

@@ -22,22 +22,32 @@ MOST_VALIDATIONS = 40
 def epochs_within(t: Training, seconds: float) -> tuple[int, str]:
     """The number of epochs that end within `seconds` from now, and the measurement in words."""
     started = time.perf_counter()
-    step_seconds = measure_step(t)
+    step_seconds = measure_step(t) if seconds > 0 else 0.0
     seconds -= time.perf_counter() - started
+    steps = len(t.loader)
     validation_seconds = len(t.val_rows) / t.loader.batch_size * step_seconds / 3  # no backward pass
-    per_epoch = step_seconds * len(t.loader)
-    # Validations are at most MOST_VALIDATIONS, one an epoch in short runs.
-    usable = MARGIN * seconds
-    epochs = int(usable / (per_epoch + validation_seconds))
-    if epochs > MOST_VALIDATIONS:
-        epochs = int((usable - MOST_VALIDATIONS * validation_seconds) / per_epoch)
+    epochs = fitting_epochs(seconds, step_seconds * steps, validation_seconds)
     if epochs < 1:
-        raise UsageError(
-            f"the budget leaves {seconds:.0f} s for training, but one epoch of {len(t.loader)} steps takes about "
-            f"{(per_epoch + validation_seconds) / MARGIN:.0f} s: raise --budget, or take fewer images or a smaller model"
+        needed = (
+            f", but one epoch of {steps} steps takes about {(step_seconds * steps + validation_seconds) / MARGIN:.0f} s"
         )
-    epochs = min(epochs, MOST_EPOCHS)
-    return epochs, f"{step_seconds * 1000:.0f} ms a step, {len(t.loader)} steps an epoch, {seconds:.0f} s left"
+        raise UsageError(
+            f"the budget leaves {max(0, seconds):.0f} s for training{needed if step_seconds else ''}: "
+            "raise --budget, or take fewer images or a smaller model"
+        )
+    return epochs, f"{step_seconds * 1000:.0f} ms a step, {steps} steps an epoch, {seconds:.0f} s left"
+
+
+def fitting_epochs(seconds: float, epoch_seconds: float, validation_seconds: float) -> int:
+    """The most epochs with their validations that fit, with a margin; 0 where not even one does."""
+    usable = MARGIN * seconds
+    if usable <= 0:
+        return 0
+    epochs = int(usable / (epoch_seconds + validation_seconds))
+    # Validations are at most MOST_VALIDATIONS, one an epoch in short runs.
+    if epochs > MOST_VALIDATIONS:
+        epochs = int((usable - MOST_VALIDATIONS * validation_seconds) / epoch_seconds)
+    return min(epochs, MOST_EPOCHS)
 
 
 def measure_step(t: Training) -> float:
@@ -45,6 +55,8 @@ def measure_step(t: Training) -> float:
     trial = copy.copy(t)
     trial.step = copy.deepcopy(t.step)
     trial.ema = copy.deepcopy(t.ema)
+    if t.recipe.compile:
+        trial.step.backbone.compile()  # a copy is not compiled
     trial.optimizer = make_optimizer(trial.step, t.recipe.optimizer, t.device)
     times: list[float] = []
     started = time.perf_counter()

@@ -22,7 +22,8 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     device = torch.device(recipe.device)
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
-    step = build_step(recipe, images).to(device).to(memory_format=torch.channels_last)
+    step = build_step(recipe, images).to(device)
+    step = step.to(memory_format=step.backbone.memory_format)
     ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None
     if recipe.compile:
         step.backbone.compile()
@@ -34,6 +35,7 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
         known(recipe.batch_size),
         recipe.seed,
         balanced=data.balanced,
+        repeats=recipe.augment.repeats,
     )
     return Training(
         recipe=recipe,

@@ -120,7 +120,7 @@ class Recorder:
             "parts": parts, "lr": tick.lr, "grad_norm": means["grad_norm"], "images_per_second": round(speed, 1),
         })  # fmt: skip
         self.window.clear()
-        self.note = self.note or f"loss {means['loss']:.3f}"
+        self._show(tick, means["loss"])
 
     def _means(self) -> dict[str, float]:
         """Mean of loss, gradient norm and parts over the window, read from the device in one go."""
@@ -137,17 +137,21 @@ class Recorder:
             "step": tick.step,
             "train_loss": self.epoch_loss / self.epoch_steps,
         }
-        self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {record['train_loss']:.3f}"
         if tick.validation is not None:
             record |= {
                 "val_accuracy": tick.validation.accuracy,
                 "val_loss": tick.validation.loss,
                 "best": tick.improved,
             }
-        if self.t.best.epoch >= 0:
-            self.note += f" val {self.t.best.accuracy:.1%}"
+        self._show(tick, record["train_loss"])
         self._write(record)
         self.epoch_loss, self.epoch_steps = 0.0, 0
+
+    def _show(self, tick: Tick, loss: float) -> None:
+        """What stands beside the bar."""
+        self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {loss:.3f}"
+        if self.t.best.epoch >= 0:
+            self.note += f" best val {self.t.best.accuracy:.1%}"
 
     def _write(self, record: dict[str, Any]) -> None:
         record["seconds"] = round(time.monotonic() - self.started, 3)
@@ -181,7 +185,7 @@ def fixed_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
         torch.set_num_threads(before)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from smallvit.data.sources import open_source
+from smallvit.data.split import make_split
+from smallvit.evaluation.floors import MOST_TRAINING, MOST_VALUES, pixel_floors, pixel_side
+from smallvit.evaluation.statistics import wilson
+from smallvit.recipe import DataSpec
+
+
+def test_floors_of_the_digits_are_those_of_scikit_learn() -> None:
+    images = open_source("digits").load(8, "crop", 1)
+    split = make_split(images, DataSpec(source="digits", per_class=30))
+    floors = pixel_floors(images.images_NCSS, images.labels_N, split.train, split.test)
+    x, y = images.images_NCSS.flatten(1).numpy().astype(np.float32) / 127.5 - 1, images.labels_N.numpy()
+    train, test = split.train.numpy(), split.test.numpy()
+    for name, model in {
+        "knn": KNeighborsClassifier(5, weights="distance"),
+        "logistic": LogisticRegression(C=0.1, max_iter=100),
+    }.items():
+        hits = model.fit(x[train], y[train]).predict(x[test]) == y[test]
+        assert floors[name]["accuracy"] == pytest.approx(hits.mean(), abs=1e-9)
+        assert floors[name]["interval"] == wilson(int(hits.sum()), len(test))
+        assert floors[name]["accuracy"] > 0.8 > floors["majority"]["accuracy"]
+    assert all(floor["label"] and floor["why"] for floor in floors.values())
+
+
+def test_majority_is_that_of_the_training_part() -> None:
+    images = torch.randint(0, 256, (40, 1, 4, 4), generator=torch.Generator().manual_seed(0)).byte()
+    labels = torch.tensor([0] * 15 + [1] * 5 + [1] * 16 + [0] * 4)
+    floors = pixel_floors(images, labels, torch.arange(20), torch.arange(20, 40))
+    assert floors["majority"]["accuracy"] == 4 / 20  # class 0, though the test part has more of class 1
+
+
+def test_tiny_training_parts() -> None:
+    images = torch.stack([torch.full((1, 4, 4), 200 * (row % 2), dtype=torch.uint8) for row in range(8)])
+    floors = pixel_floors(images, torch.arange(8) % 2, torch.arange(2), torch.arange(2, 8))
+    assert floors["knn"]["why"].startswith("k = 2")
+    assert floors["logistic"]["accuracy"] == 1.0
+
+
+def test_large_sets_are_thinned_without_losing_classes_that_take_turns() -> None:
+    n = 2 * MOST_TRAINING
+    labels = torch.arange(n) % 2
+    images = (labels * 200).byte()[:, None, None, None].expand(n, 1, 2, 2).contiguous()
+    floors = pixel_floors(images, labels, torch.arange(n), torch.arange(100))
+    assert f"{MOST_TRAINING:,} of {n:,} images" in floors["knn"]["why"]
+    assert floors["knn"]["accuracy"] == floors["logistic"]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [8, 28, 64, 224])
+def test_pixels_are_few(channels: int, side: int) -> None:
+    small = pixel_side(channels, side)
+    assert small <= side and channels * small**2 <= MOST_VALUES
+    assert small == side or channels * (small + 1) ** 2 > MOST_VALUES
+
+
+def test_large_images_are_made_small_first() -> None:
+    """A bright half stays a bright half at a fraction of the pixels."""
+    draw = np.random.default_rng(0)
+    images = torch.from_numpy(draw.integers(0, 60, (60, 3, 64, 64), dtype=np.uint8))
+    labels = torch.arange(60) % 2
+    images[labels == 1, :, :32] += 60
+    floors = pixel_floors(images, labels, torch.arange(40), torch.arange(40, 60))
+    assert "16 x 16 pixels" in floors["knn"]["why"]
+    assert floors["knn"]["accuracy"] == floors["logistic"]["accuracy"] == 1.0
