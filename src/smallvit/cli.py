@@ -33,6 +33,25 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already in --out.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once (give each --threads 1).")]
 Log = Annotated[str | None, typer.Option("--log", help="Also log to tensorboard, wandb, or tensorboard,wandb.")]
+# What train and check share.
+Model = Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")]
+ImgSize = Annotated[int | None, typer.Option(help="Side of the training images in pixels.")]
+InChans = Annotated[int | None, typer.Option(help="Channels; 1 and 3 become each other.")]
+Fit = Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")]
+Epochs = Annotated[int | None, typer.Option(help="Passes over the training images.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images in one step.")]
+Val = Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")]
+Test = Annotated[str | None, typer.Option(help="Test: none, a share such as 0.2, or a part's name.")]
+TrainOn = Annotated[str | None, typer.Option(help="train, or train+val.")]
+PerClass = Annotated[int | None, typer.Option(help="Train on this many images of each class.")]
+Fraction = Annotated[float | None, typer.Option(help="Train on this share of each class.")]
+RecipeName = Annotated[str, typer.Option(help="A recipe's name or a .toml file.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated."),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -55,22 +74,22 @@ def demo(
 @app.command()
 def check(
     data: Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
-    model: Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")] = None,
-    img_size: Annotated[int | None, typer.Option(help="Side of the training images in pixels.")] = None,
-    in_chans: Annotated[int | None, typer.Option(help="Channels; 1 and 3 become each other.")] = None,
-    fit: Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    model: Model = None,
+    img_size: ImgSize = None,
+    in_chans: InChans = None,
+    fit: Fit = None,
+    epochs: Epochs = None,
     budget: Annotated[str | None, typer.Option(help="Time for training, e.g. 20m; sets the epochs.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images in one step.")] = None,
-    val: Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")] = None,
-    test: Annotated[str | None, typer.Option(help="Test: none, a share such as 0.2, or a part's name.")] = None,
-    train_on: Annotated[str | None, typer.Option(help="train, or train+val.")] = None,
-    per_class: Annotated[int | None, typer.Option(help="Train on this many images of each class.")] = None,
-    fraction: Annotated[float | None, typer.Option(help="Train on this share of each class.")] = None,
-    recipe: Annotated[str, typer.Option(help="A recipe's name or a .toml file.")] = "default",
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. data.split_seed=1. May be repeated.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    batch_size: BatchSize = None,
+    val: Val = None,
+    test: Test = None,
+    train_on: TrainOn = None,
+    per_class: PerClass = None,
+    fraction: Fraction = None,
+    recipe: RecipeName = "default",
+    settings: Settings = None,
+    device: Device = None,
+    threads: Threads = None,
     fast: Annotated[bool, typer.Option("--fast", help="Leave out near copies and the time.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     quiet: Quiet = False,
@@ -100,32 +119,32 @@ def check(
 @app.command()
 def train(
     data: Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split], .npz, or mnist5k (default) | digits.")] = None,
-    model: Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")] = None,
+    model: Model = None,
     out: Out = None,
-    img_size: Annotated[int | None, typer.Option(help="Side of the training images in pixels.")] = None,
-    in_chans: Annotated[int | None, typer.Option(help="Channels; 1 and 3 become each other.")] = None,
-    fit: Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
+    img_size: ImgSize = None,
+    in_chans: InChans = None,
+    fit: Fit = None,
+    epochs: Epochs = None,
     budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images in one step.")] = None,
+    batch_size: BatchSize = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
     mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
     cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
     class_weights: Annotated[str | None, typer.Option(metavar="auto|none|FILE", help="Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.")] = None,
     balanced: Annotated[bool, typer.Option("--balanced", help="Draw every class equally often in each epoch.")] = False,
-    val: Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")] = None,
-    test: Annotated[str | None, typer.Option(help="Test: none, a share such as 0.2, or a part's name.")] = None,
-    train_on: Annotated[str | None, typer.Option(help="train, or train+val.")] = None,
-    per_class: Annotated[int | None, typer.Option(help="Train on this many images of each class.")] = None,
-    fraction: Annotated[float | None, typer.Option(help="Train on this share of each class.")] = None,
-    recipe: Annotated[str, typer.Option(help="A recipe's name or a .toml file.")] = "default",
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated.")] = None,
+    val: Val = None,
+    test: Test = None,
+    train_on: TrainOn = None,
+    per_class: PerClass = None,
+    fraction: Fraction = None,
+    recipe: RecipeName = "default",
+    settings: Settings = None,
     seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Train this many seeds of the same recipe.")] = None,
     jobs: Jobs = 1,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    device: Device = None,
+    threads: Threads = None,
     precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
     log: Log = None,
