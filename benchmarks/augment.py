@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/augment.py [--size 32] [--batch 128] [--rounds 30]
 
 Both sides do the same work on the same uint8 images, in one process and on one thread, taking turns within
-each round so that a busy machine slows both; medians over the rounds. About a minute.
+each round so that a busy machine slows both; medians over the rounds, of processor time. About a minute.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def report(name: str, our_call: Callable[[int], Tensor], their_call: Callable[[i
     seconds: dict[str, list[float]] = {side: [] for side in calls}
     for key in range(rounds + 2):
         for side, call in calls.items():
-            started = time.perf_counter()
+            started = time.process_time()
             call(key)
-            seconds[side].append(time.perf_counter() - started)
+            seconds[side].append(time.process_time() - started)
     ms = {side: 1000 * statistics.median(taken[2:]) for side, taken in seconds.items()}  # two to warm up
     ratio = ms["torchvision"] / ms["smallvit"]
     print(f"{name:34} smallvit {ms['smallvit']:6.2f} ms  torchvision {ms['torchvision']:7.2f} ms  {ratio:5.1f}x")

@@ -10,7 +10,7 @@ The same recipe on both sides: crop, flip, RandAugment (rand-m9-mstd0.5-inc1), e
 
 One process and one thread. The two sides take turns within each round, so that a busy machine slows both, and
 what is counted is processor time: on a shared machine the longer side would otherwise be interrupted more often.
-Medians over the rounds. About a minute; nothing but temporary images is written, unless --out names a file.
+Medians over the rounds. Half a minute; nothing but temporary images is written, unless --out names a file.
 """
 
 from __future__ import annotations

@@ -28,8 +28,13 @@ SIDE = 48
 
 
 @pytest.fixture(autouse=True)
-def short_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+def frugal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A short measurement, and one thread: tests run beside each other, and threads that wait for each other are slow."""
     monkeypatch.setattr("smallvit.training.budget.MEASURED_SECONDS", 0.05)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 # ---- pictures made on the spot -----------------------------------------------------------------------

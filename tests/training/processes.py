@@ -34,14 +34,20 @@ class Command:
         assert self.status is not None, f"still running after {seconds} s:\n{self.output}"
         return self.status
 
+    @property
+    def is_alive(self) -> bool:
+        if self.status is None:
+            self.status = self.warm.ask({"wait": self.pid, "seconds": 0})
+        return self.status is None
+
     def send(self, number: signal.Signals) -> None:
+        assert self.pid > 1  # 0 and less are groups
         os.kill(self.pid, number)
 
     def wait_until(self, happened: Callable[[], bool], seconds: float = SECONDS) -> None:
         until = time.monotonic() + seconds
         while not happened():
-            self.status = self.status if self.status is not None else self.warm.ask({"wait": self.pid, "seconds": 0})
-            assert self.status is None, f"ended with {self.status} too early:\n{self.output}"
+            assert self.is_alive, f"ended with {self.status} too early:\n{self.output}"
             assert time.monotonic() < until, f"nothing happened in {seconds} s:\n{self.output}"
 
     @property
@@ -59,6 +65,7 @@ class Warm:
         self.server = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder
         )
+        self.asked = 0
         assert self._answer() == "ready"
 
     def start(
@@ -83,13 +90,18 @@ class Warm:
 
     def ask(self, request: dict[str, Any]) -> Any:
         assert self.server.stdin
-        self.server.stdin.write(json.dumps(request) + "\n")
+        self.asked += 1
+        self.server.stdin.write(json.dumps([self.asked, request]) + "\n")
         self.server.stdin.flush()
         return self._answer()
 
     def _answer(self) -> Any:
+        """To the last question: a test that was timed out may have left an earlier answer unread."""
         assert self.server.stdout
-        return json.loads(self.server.stdout.readline())
+        number = -1
+        while number != self.asked:
+            number, answer = json.loads(self.server.stdout.readline())
+        return answer
 
     def close(self) -> None:
         for command in self.started:

@@ -22,7 +22,7 @@ from safetensors import safe_open
 import smallvit
 from smallvit.errors import RunError
 from smallvit.training.build import build_training
-from smallvit.training.checkpoint import load_state, save_state
+from smallvit.training.checkpoint import load_state, read_tensors, save_state
 from smallvit.training.loop import train
 from smallvit.training.session import run_session
 
@@ -124,6 +124,17 @@ def test_one_process_at_a_time(smallvit_command: Warm, reference: Reference, tmp
     assert "another process" in second.output and "Traceback" not in second.output
     assert first.wait() == 0, first.output
     assert_same_run(folder, reference("vit"))
+
+
+def test_a_reader_sees_whole_files_only(smallvit_command: Warm, tmp_path: Path) -> None:
+    state = tmp_path / "run" / "state" / "latest.safetensors"
+    running = smallvit_command.start(*command("vit"), "--out", tmp_path / "run")
+    running.wait_until(state.exists)
+    seen = set()
+    while not (tmp_path / "run" / "model.safetensors").exists() and running.is_alive:
+        seen.add(read_tensors(state)[1]["done"])
+    assert running.wait() == 0, running.output
+    assert len(seen) > 3
 
 
 # ---- the records ---------------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ def import_everything():
 
 def serve():
     answers = os.fdopen(os.dup(1), "w")
-    print(json.dumps("ready"), file=answers, flush=True)
+    print(json.dumps([0, "ready"]), file=answers, flush=True)
     for line in sys.stdin:
-        request = json.loads(line)
+        number, request = json.loads(line)
         if "wait" in request:
             answer = wait(request["wait"], request["seconds"])
         else:
@@ -42,7 +42,7 @@ def serve():
             if pid == 0:
                 child(request)
             answer = pid
-        print(json.dumps(answer), file=answers, flush=True)
+        print(json.dumps([number, answer]), file=answers, flush=True)
 
 
 def wait(pid, seconds):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
 from torch import Tensor
 
 from smallvit.data.augment import Augmenter
@@ -38,9 +38,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-            return tensors, json.loads((file.metadata() or {}).get(HEADER, "{}"))
+        # Read in one go: safetensors opens a file twice, and a run under way may replace it in between.
+        content = path.read_bytes()
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return tensors, json.loads(header.get("__metadata__", {}).get(HEADER, "{}"))
     except FileNotFoundError:
         raise RunError(f"no such file: {path}") from None
     except (OSError, SafetensorError, ValueError) as error:
