@@ -130,6 +130,17 @@ def test_resample_agrees_with_torch_at_larger_sizes() -> None:
         torch.testing.assert_close(view, expected, atol=3e-5, rtol=0)
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 131, 260])
+def test_resample_of_any_number_of_images_is_that_of_each(count: int) -> None:
+    pixels, flip = images(count, 3, 36, 36), torch.arange(count) % 3 == 0
+    window = draw_window(uniform(3, torch.arange(count), 4).T, (0.1, 1.0), (0.75, 4 / 3), 36, 36)
+    views = resample(pixels, window, 32, flip)
+    assert views.shape == (count, 3, 32, 32)
+    for row in range(0, count, 13):
+        one = slice(row, row + 1)
+        assert torch.equal(resample(pixels[one], Window(*(side[one] for side in window)), 32, flip[one]), views[one])
+
+
 def test_resample_looks_only_inside_the_window() -> None:
     pixels = torch.full((1, 1, 32, 32), 255, dtype=torch.uint8)
     pixels[:, :, 8:20, 6:21] = 0

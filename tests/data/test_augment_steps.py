@@ -1,4 +1,4 @@
-"""Affine maps, grey, blur, solarize and noise beside torchvision; repeated augmentation; what a recipe may not ask for."""
+"""Affine maps, grey, blur, solarize and noise beside torchvision; repeats; what a recipe may not ask for."""
 
 from __future__ import annotations
 

@@ -41,11 +41,12 @@ MOST_FOR_CROPS = 15_000  # larger sets are searched for whole pictures only: the
 MOST_PICTURES = 60_000  # even larger ones for exact copies only
 PER_PICTURE, AT_LEAST = 1.0, 4_000  # proposals that are looked at closely
 GIVE_UP = (0.8, 0.92)  # pixel correlation after the first and the second registration
+HOPE = (0.93, 0.70, 0.30)  # scores from which a second try, the other way round, is worth its time
 BLANK = 2  # grey levels between the darkest and the brightest pixel
 
 # Correlation of pixels, of detail (without a blurred copy), and within most small windows. The lowest rung that passes
 # the controls holds; the last one holds in any case.
-RUNGS = ((0.97, 0.85, 0.60), (0.98, 0.90, 0.70), (0.985, 0.93, 0.80), (0.99, 0.96, 0.90), (0.998, 0.99, 0.97))
+RUNGS = ((0.97, 0.85, 0.70), (0.98, 0.90, 0.75), (0.985, 0.93, 0.80), (0.99, 0.96, 0.90), (0.998, 0.99, 0.97))
 LAST = len(RUNGS) - 1
 MOST_UPSIDE_DOWN, MOST_SQUEEZED = 0.05, 0.002  # for each pair that was found
 MOST_RANDOM, RANDOM = 0.25, 500  # of pairs taken at random: where these match, all pictures look alike
@@ -266,7 +267,14 @@ def _confirm_some(pictures: list[Tensor], some: Proposals, fits: Fits) -> tuple[
         if not len(some.first_P):
             return some, torch.zeros(0, 3)
     scores = judge(first, second, some.transform_P23) * fits(some.transform_P23)[:, None]
-    # The way back may fit where the way there got stuck, or sees a crop enlarged instead of a whole reduced.
-    back_P23 = register(second, first, inverse(some.transform_P23), STEPS[0])
-    back = judge(second, first, back_P23) * fits(back_P23)[:, None]
-    return some, torch.where((back.sum(1) > scores.sum(1))[:, None], back, scores)
+    near = (scores > torch.tensor(HOPE)).all(1)
+    if near.any():
+        scores[near] = _better_way(first[near], second[near], some.transform_P23[near], scores[near], fits)
+    return some, scores
+
+
+def _better_way(first_P1SS: Tensor, second_P1SS: Tensor, there_P23: Tensor, scores_P3: Tensor, fits: Fits) -> Tensor:
+    """The way back may fit where the way there got stuck, or sees a crop enlarged instead of a whole reduced."""
+    back_P23 = register(second_P1SS, first_P1SS, inverse(there_P23), STEPS[0])
+    back_P3 = judge(second_P1SS, first_P1SS, back_P23) * fits(back_P23)[:, None]
+    return torch.where((back_P3.sum(1) > scores_P3.sum(1))[:, None], back_P3, scores_P3)

@@ -100,21 +100,32 @@ def resample(
 ) -> Tensor:
     """The window of each image at `size` by `size` pixels, as floats or `rounded` to uint8; `flip_B` mirrors it.
 
-    The same as cutting the window out and resizing it with antialiased bilinear interpolation. Large images go
-    through it in groups of n.
+    The same as cutting the window out and resizing it with antialiased bilinear interpolation.
     """
+    n = _few(images_BCHW)
+    whole = len(images_BCHW) // n * n
+    parts = (slice(0, whole), slice(whole, None)) if 0 < whole < len(images_BCHW) else (slice(None),)
+    views = []
+    for part in parts:
+        window_part, flip_part = Window(*(side[part] for side in window)), None if flip_B is None else flip_B[part]
+        views.append(_resample(images_BCHW[part], window_part, size, flip_part, rounded))
+    return torch.cat(views) if len(views) > 1 else views[0]
+
+
+def _resample(images_BCHW: Tensor, window: Window, size: int, flip_B: Tensor | None, rounded: bool) -> Tensor:
+    """In groups of n images, if they are large."""
     B, C, H, W = images_BCHW.shape
-    n = next(few for few in range(_few(images_BCHW), 0, -1) if B % few == 0) if B else 1
+    n = _few(images_BCHW)
     place_B11 = torch.arange(B, dtype=torch.int32, device=images_BCHW.device).view(B, 1, 1) % n
     rows, row_weights = _neighbours(window.top_B, window.height_B, size, H)
     columns, column_weights = _neighbours(window.left_B, window.width_B, size, W, flip_B)
     # An image's row is a row of a table that holds the n images one below the other, channel after channel...
     first_BC11 = (place_B11 * C)[..., None] + torch.arange(C, dtype=torch.int32, device=place_B11.device)[:, None, None]
-    rows = (first_BC11 * H + rows[:, None]).view(B // n, n * C * size, -1)
+    rows = (first_BC11 * H + rows[:, None]).view(B // n, n * C * size, rows.shape[2])
     row_weights = row_weights[:, None].expand(-1, C, -1, -1).reshape(rows.shape)
     # ... and its column, all channels of it, a row of a table that holds the first columns of all, then the second.
     columns, column_weights = (
-        each.unflatten(0, (-1, n)).transpose(1, 2).reshape(B // n, size * n, -1)
+        each.unflatten(0, (B // n, n)).transpose(1, 2).reshape(B // n, size * n, each.shape[2])
         for each in (columns * n + place_B11, column_weights)
     )
     dtype = torch.uint8 if rounded else torch.float32

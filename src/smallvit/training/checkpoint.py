@@ -27,7 +27,10 @@ HEADER = "smallvit"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from None
     plain = {name: tensor.detach().to("cpu", copy=False).contiguous() for name, tensor in tensors.items()}
     with replacing(path) as part:
         try:
