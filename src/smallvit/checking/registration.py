@@ -83,14 +83,6 @@ def _undo(step_PG: Tensor) -> Tensor:
     return torch.stack([torch.stack(row, 1) for row in rows], 1)
 
 
-def inverse(transform_P23: Tensor) -> Tensor:
-    """Where a point of the second picture lies in the first. A transform that flattens has none: as good as any."""
-    turn_P22, shift_P21 = transform_P23.split([2, 1], 2)
-    back, _ = torch.linalg.inv_ex(turn_P22)
-    back = torch.where(back.isfinite().all(2).all(1)[:, None, None], back, torch.eye(2))
-    return torch.cat([back, -back @ shift_P21], 2)
-
-
 def plausible(transform_P23: Tensor) -> Tensor:
     """A copy is neither squeezed nor turned much."""
     stretch = transform_P23.diagonal(dim1=1, dim2=2).abs()

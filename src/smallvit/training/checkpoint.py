@@ -84,7 +84,7 @@ def load_state(path: Path, t: Training) -> dict[str, Any]:
         }
     t.done = int(header["done"])
     t.best = Best(*header["best"])
-    return dict(header["log"])
+    return dict(header.get("log", {}))
 
 
 def _trained(t: Training) -> dict[str, torch.nn.Parameter]:
