@@ -592,6 +592,7 @@ def test_command_can_be_quiet(parted: Path) -> None:
 # ---- real sets ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clothing_has_one_picture_under_two_labels() -> None:
     """Hundreds of trousers on the same floor, and one true copy among 3,781 images."""
     report = checked(shared_data("clothing10_cc0_64"), fast=False)
@@ -600,6 +601,7 @@ def test_clothing_has_one_picture_under_two_labels() -> None:
     assert report.ok
 
 
+@pytest.mark.slow
 def test_flowers_leak_between_their_official_parts() -> None:
     report = checked(shared_data("flowers102_64"), fast=False)
     assert not report.ok
@@ -607,10 +609,12 @@ def test_flowers_leak_between_their_official_parts() -> None:
     assert 20 <= len(report.duplicates) <= 35
 
 
+@pytest.mark.slow
 def test_house_numbers_have_no_copies() -> None:
     assert checked(shared_data("svhn_1000_400_32.npz"), fast=False).duplicates == ()
 
 
+@pytest.mark.slow
 def test_copies_in_cifar_that_people_have_found() -> None:
     """Test and training image of CIFAR-10, judged near-duplicates by hand in the ciFAIR project; among 2,000 others."""
     listed = [(5423, 41088), (3565, 24220), (7776, 42528), (6003, 5327), (9297, 31375), (3794, 3387)]
