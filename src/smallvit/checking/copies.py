@@ -114,6 +114,7 @@ def search(images: ImageSet, found: Duplicates) -> Iterator[Problem]:
     elif found.rung == len(RUNGS) - 1:
         yield problem(
             "look-alikes",
-            "the pictures are so simple that upside-down ones match others: only nearly identical ones count as copies",
-            "Nothing: this is how drawings and digits are.",
+            "the pictures look so much alike that unrelated ones match: only nearly identical ones count as copies",
+            "Digits and drawings are like that. Where pictures come in series (video, one object), put each series into one "
+            "part yourself.",
         )

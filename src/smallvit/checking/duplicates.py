@@ -24,6 +24,7 @@ from smallvit.checking.registration import (
     UPSIDE_DOWN,
     crop_starts,
     describe,
+    inverse,
     judge,
     pixel_correlation,
     plausible,
@@ -35,16 +36,17 @@ from smallvit.data.imageset import Images
 from smallvit.randomness import generator
 
 SMALLEST_SIDE = 16  # smaller pictures hold too little to tell a copy from a likeness
-SIDES = (16, 32, 64)  # registered at each in turn, judged at the last
+SIDES, STEPS = (16, 32, 64), (6, 4, 2)  # registered at each side in turn, judged at the last
 MOST_FOR_CROPS = 15_000  # larger sets are searched for whole pictures only: the time grows with the square
 MOST_PICTURES = 60_000  # even larger ones for exact copies only
-PER_PICTURE, AT_LEAST = 1.0, 2_000  # proposals that are looked at closely
-GIVE_UP = (0.8, 0.9)  # pixel correlation after the first and the second registration
+PER_PICTURE, AT_LEAST = 1.0, 4_000  # proposals that are looked at closely
+GIVE_UP = (0.8, 0.92)  # pixel correlation after the first and the second registration
+HOPE = (0.93, 0.70, 0.30)  # scores from which a second try, the other way round, is worth its time
 BLANK = 2  # grey levels between the darkest and the brightest pixel
 
 # Correlation of pixels, of detail (without a blurred copy), and within most small windows. The lowest rung that passes
 # the controls holds; the last one holds in any case.
-RUNGS = ((0.95, 0.85, 0.60), (0.97, 0.90, 0.70), (0.98, 0.93, 0.80), (0.99, 0.96, 0.90), (0.998, 0.99, 0.97))
+RUNGS = ((0.97, 0.85, 0.70), (0.98, 0.90, 0.75), (0.985, 0.93, 0.80), (0.99, 0.96, 0.90), (0.998, 0.99, 0.97))
 LAST = len(RUNGS) - 1
 MOST_UPSIDE_DOWN, MOST_SQUEEZED = 0.05, 0.002  # for each pair that was found
 MOST_RANDOM, RANDOM = 0.25, 500  # of pairs taken at random: where these match, all pictures look alike
@@ -187,12 +189,11 @@ def random_pairs(n: int) -> Proposals:
 
 def lowest_rung(scores_P3: Tensor, random_P3: Tensor, flipped_P3: Tensor, squeezed_P3: Tensor) -> int:
     """Chance likenesses show in both controls; flipped copies, which augmenting leaves behind, in the first only."""
+    if reaches(random_P3, 0).sum() > MOST_RANDOM * RANDOM:
+        return LAST
     for rung in range(LAST):
-        found, drawn, flips, squeezes = (
-            int(reaches(scores, rung).sum()) for scores in (scores_P3, random_P3, flipped_P3, squeezed_P3)
-        )
-        chance = flips > MOST_UPSIDE_DOWN * found and squeezes > MOST_SQUEEZED * found
-        if drawn <= MOST_RANDOM * RANDOM and not chance:
+        found, flips, squeezes = (reaches(scores, rung).sum() for scores in (scores_P3, flipped_P3, squeezed_P3))
+        if flips <= MOST_UPSIDE_DOWN * found or squeezes <= MOST_SQUEEZED * found:
             return rung
     return LAST
 
@@ -260,12 +261,20 @@ def confirm(
 def _confirm_some(pictures: list[Tensor], some: Proposals, fits: Fits) -> tuple[Proposals, Tensor]:
     for level, pixels in enumerate(pictures):
         first, second = pixels[some.first_P].float(), pixels[some.second_P].float()
-        some = some._replace(transform_P23=register(first, second, some.transform_P23, steps=6 - 2 * level))
+        some = some._replace(transform_P23=register(first, second, some.transform_P23, STEPS[level]))
         if level < len(GIVE_UP):
-            good = pixel_correlation(first, second, some.transform_P23) > GIVE_UP[level]
-        else:
-            good = fits(some.transform_P23)
-        some, first, second = some.keep(good), first[good], second[good]
+            some = some.keep(pixel_correlation(first, second, some.transform_P23) > GIVE_UP[level])
         if not len(some.first_P):
             return some, torch.zeros(0, 3)
-    return some, judge(first, second, some.transform_P23)
+    scores = judge(first, second, some.transform_P23) * fits(some.transform_P23)[:, None]
+    near = (scores > torch.tensor(HOPE)).all(1)
+    if near.any():
+        scores[near] = _better_way(first[near], second[near], some.transform_P23[near], scores[near], fits)
+    return some, scores
+
+
+def _better_way(first_P1SS: Tensor, second_P1SS: Tensor, there_P23: Tensor, scores_P3: Tensor, fits: Fits) -> Tensor:
+    """The way back may fit where the way there got stuck, or sees a crop enlarged instead of a whole reduced."""
+    back_P23 = register(second_P1SS, first_P1SS, inverse(there_P23), STEPS[0])
+    back_P3 = judge(second_P1SS, first_P1SS, back_P23) * fits(back_P23)[:, None]
+    return torch.where((back_P3.sum(1) > scores_P3.sum(1))[:, None], back_P3, scores_P3)

@@ -45,10 +45,14 @@ def describe(pictures_N1SS: Tensor, transform_23: Tensor, side: int = 8) -> Tens
 
 
 def look(pictures_P1SS: Tensor, transform_P23: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """Pictures as a transform shows them, and a mask (0 or 1) of the points that lie inside of them."""
+    """Pictures as a transform shows them, and a mask (0 or 1) of the points that lie well inside of both pictures.
+
+    The outermost pixels do not count: many pictures have a thin frame there.
+    """
     grid = F.affine_grid(transform_P23, [len(transform_P23), 1, side, side], align_corners=False)
     seen = F.grid_sample(pictures_P1SS, grid, align_corners=False, padding_mode="border")
-    return seen, (grid.abs() <= 1).all(-1)[:, None].float()
+    inside = (grid.abs() <= 1 - 2 / pictures_P1SS.shape[-1]).all(-1)[:, None].float()
+    return seen, inside * F.pad(torch.ones(side - 2, side - 2), (1, 1, 1, 1))
 
 
 def register(first_P1SS: Tensor, second_P1SS: Tensor, transform_P23: Tensor, steps: int) -> Tensor:
@@ -81,6 +85,14 @@ def _undo(step_PG: Tensor) -> Tensor:
     zero, one = torch.zeros_like(turn), torch.ones_like(turn)
     rows = [(1 - wide, turn, -right), (-turn, 1 - high, -down), (zero, zero, one)]
     return torch.stack([torch.stack(row, 1) for row in rows], 1)
+
+
+def inverse(transform_P23: Tensor) -> Tensor:
+    """Where a point of the second picture lies in the first. A transform that flattens has none: as good as any."""
+    turn_P22, shift_P21 = transform_P23.split([2, 1], 2)
+    back, _ = torch.linalg.inv_ex(turn_P22)
+    back = torch.where(back.isfinite().all(2).all(1)[:, None, None], back, torch.eye(2))
+    return torch.cat([back, -back @ shift_P21], 2)
 
 
 def plausible(transform_P23: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ RULES: dict[str, Severity] = {
     "huge-files": "note",
     "stored-colour": "note",  # grey pictures with three channels
     "near-not-searched": "note",
-    "look-alikes": "note",  # pictures so simple that only nearly identical ones count as copies
+    "look-alikes": "note",  # unrelated pictures match: only nearly identical ones count as copies
 }
 
 
