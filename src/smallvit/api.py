@@ -20,7 +20,7 @@ from smallvit.errors import DataError, Interrupted, RunError, UsageError, neares
 from smallvit.evaluation.metrics import predict_logits, summary
 from smallvit.many import Member, create_group, member_paths, run_members
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
-from smallvit.recipe import Recipe, build_recipe, known
+from smallvit.recipe import Recipe, build_recipe, known, read_preset
 from smallvit.report.page import write_report
 from smallvit.resolve import check_device
 from smallvit.run import Run, check_free, create
@@ -47,12 +47,16 @@ FLAGS = {
 
 
 def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:
-    """A recipe from a preset, everyday flags (None: not given) and dotted settings."""
-    overrides: dict[str, Any] = {}
+    """A recipe from a preset, everyday flags (None: not given) and dotted settings. `aux` names auxiliary losses."""
+    names = flags.pop("aux", None) or []
+    preset = read_preset(recipe).get("aux", {})  # a name alone keeps the options that the preset gives it
+    overrides: dict[str, Any] = {
+        f"aux.{name}": preset.get(name, {}) for name in ([names] if isinstance(names, str) else names)
+    }
     for name, value in flags.items():
         if name not in FLAGS:
             raise UsageError(
-                f"unknown argument {name!r}: {nearest(name, FLAGS)}; other keys go through settings={{...}}"
+                f"unknown argument {name!r}: {nearest(name, [*FLAGS, 'aux'])}; other keys go through settings={{...}}"
             )
         if value is not None:
             overrides[FLAGS[name]] = str(value) if isinstance(value, Path) else value

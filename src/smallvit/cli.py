@@ -131,6 +131,7 @@ def train(
     drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
     mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
     cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
+    aux: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Auxiliary loss beside the objective: drloc. Its options: --set aux.drloc.weight=0.1.")] = None,
     class_weights: Annotated[str | None, typer.Option(metavar="auto|none|FILE", help="Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.")] = None,
     balanced: Annotated[bool, typer.Option("--balanced", help="Draw every class equally often in each epoch.")] = False,
     val: Val = None,
@@ -163,7 +164,7 @@ def train(
         "budget": budget, "batch_size": batch_size, "lr": lr, "drop_path": drop_path, "mixup": mixup,
         "cutmix": cutmix, "val": _share(val), "test": _share(test), "train_on": train_on, "per_class": per_class,
         "fraction": fraction, "seed": seed, "device": device, "threads": threads, "precision": precision,
-        "compile": compile or None, "class_weights": class_weights, "balanced": balanced or None,
+        "compile": compile or None, "class_weights": class_weights, "balanced": balanced or None, "aux": aux,
     }  # fmt: skip
     if print_recipe:
         typer.echo(api.describe_recipe(api.make_recipe(**chosen)))

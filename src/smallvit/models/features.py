@@ -28,7 +28,8 @@ class Backbone(nn.Module):
         self.in_chans = in_chans
         self.grid_indices = _stage_indices(model)
         self.memory_format = _memory_format(model)
-        self.final_grid: tuple[int, ...] = ()  # cells of the last grid, known once the model was tried
+        self.normed_grids = False  # whether the last grid is taken after the model's final norm
+        self.grid_shapes: tuple[tuple[int, int, int], ...] = ()  # D, H, W of each grid, known once the model was tried
 
     def forward(self, images_BCSS: Tensor) -> Features:
         model: Any = self.model
@@ -39,9 +40,16 @@ class Backbone(nn.Module):
                 raise TypeError("it gives several feature tensors instead of one")
             grids = (final,) if final.ndim == 4 else ()
         else:
-            final, found = model.forward_intermediates(images_BCSS, indices=self.grid_indices, output_fmt="NCHW")
+            final, found = model.forward_intermediates(
+                images_BCSS, indices=self.grid_indices, norm=self.normed_grids, output_fmt="NCHW"
+            )
             grids = tuple(found)
         return Features(model.forward_head(final, pre_logits=True), grids)
+
+    @property
+    def final_grid(self) -> tuple[int, ...]:
+        """Rows and columns of the last grid."""
+        return self.grid_shapes[-1][1:] if self.grid_shapes else ()
 
     def classify(self, pooled_BD: Tensor) -> Tensor:
         classifier: Any = self.model.get_classifier()  # type: ignore[operator]
@@ -95,7 +103,7 @@ def create_backbone(
         shape = f"{in_chans} channel{'s' if in_chans > 1 else ''} of {img_size} px"
         why = str(error) or f"timm gives no reason ({type(error).__name__})"
         raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {why}") from None
-    backbone.final_grid = tuple(features.grids[-1].shape[-2:]) if features.grids else ()
+    backbone.grid_shapes = tuple((grid.shape[1], grid.shape[2], grid.shape[3]) for grid in features.grids)
     return backbone
 
 

@@ -15,6 +15,7 @@ from smallvit.report.figures import Curve
 from smallvit.run import Run
 
 T = TypeVar("T")
+PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance"), ("drloc_chance",)  # of the loss, with a panel of their own
 CURVE_POINTS = 240  # more cannot be seen in a panel of 340 px
 
 
@@ -169,7 +170,7 @@ def decision_rows(content: Content) -> list[tuple[str, str, str]]:
 
 
 def course(content: Content) -> tuple[dict[str, Curve], str]:
-    """Curves by name (train_loss, val_loss, val_accuracy, lr), and what their x axis counts."""
+    """Curves by name (train_loss, val_loss, val_accuracy, lr and some parts of the loss), and what their x axis counts."""
     steps, epochs = _records(content.metrics, "train"), _records(content.metrics, "epoch")
     per_epoch = epochs[-1]["step"] / len(epochs) if epochs else 1.0
     curves = {
@@ -177,6 +178,10 @@ def course(content: Content) -> tuple[dict[str, Curve], str]:
         "val_loss": _curve(epochs, "val_loss", per_epoch, content.series),
         "val_accuracy": _curve(epochs, "val_accuracy", per_epoch, content.series),
         "lr": _curve(steps, "lr", per_epoch, content.series),
+        **{
+            name: _curve([r | r.get("parts", {}) for r in steps], name, per_epoch, content.series, name in FAINT_PARTS)
+            for name in PARTS
+        },
     }
     curves["val_accuracy"] = _marked(curves["val_accuracy"], content.results.get("weights", {}).get("epoch"))
     return {name: curve for name, curve in curves.items() if curve.x}, "epoch" if epochs else "step"

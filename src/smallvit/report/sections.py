@@ -121,6 +121,12 @@ def training_section(contents: Sequence[Content]) -> dict[str, Any]:
         ("loss", "Loss", ("train_loss", "val_loss"), "Training and validation loss"),
         ("val-accuracy", "Validation accuracy", ("val_accuracy",), "Validation accuracy"),
         ("lr", "Learning rate", ("lr",), "Learning rate"),
+        (
+            "drloc",
+            "Localization error, in cells (thin: chance)",
+            ("drloc_error", "drloc_chance"),
+            "Localization error and chance",
+        ),
     ):
         curves = [curves[key] for curves, _ in courses for key in keys if key in curves]
         if curves:
