@@ -14,6 +14,7 @@ from helpers import make_folder
 from smallvit import make_recipe
 from smallvit.catalog import CATALOG, flat, recipe_page, toml_page
 from smallvit.errors import SmallvitError, UsageError, nearest
+from smallvit.models.aliases import ALIASES, architecture
 from smallvit.plan import make_plan
 from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, preset_names, read_preset, validate
 
@@ -26,6 +27,59 @@ def test_every_preset_is_valid_and_says_what_it_is(name: str) -> None:
     about = read_preset(name)["about"]
     assert about["description"]
     assert about["source"]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_can_be_trained(name: str) -> None:
+    """Model, loss and sizes fit together: a plan builds all of them once."""
+    size = build_recipe(name).data.img_size
+    asked = make_recipe(
+        name, data="digits", img_size=32 if size == "auto" else size, per_class=8, batch_size=4, threads=1
+    )
+    plan = make_plan(asked, with_floors=False)
+    assert plan.recipe.model.timm_name != "auto"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "size", "numbers"),
+    [
+        ("lu2022-cifar", "dhvt_tiny_patch4_32", 32, (512, 1e-3, 1e-6, 1e-5, 5, 300)),
+        ("lu2022-domainnet", "dhvt_tiny_patch16_224", 224, (256, 5e-4, 1e-6, 1e-5, 20, 300)),
+        ("lu2022-imagenet", "dhvt_tiny_patch16_224", 224, (512, 5e-4, 1e-6, 1e-5, 10, 300)),
+        ("zhu2023", "zhu_vit_patch4_32", 32, (100, 1e-4, 1e-7, 1e-4, 0, 500)),
+        ("liu2021-swin", "swin_tiny_patch4_window7_224", 224, (1024, 1e-3, 1e-6, 1e-5, 20, 100)),
+    ],
+)
+def test_published_numbers(name: str, model: str, size: int, numbers: tuple[float, ...]) -> None:
+    """Batch, rate, rate at the start and at the end, warm-up and epochs, as the papers and their code have them."""
+    recipe = build_recipe(name)
+    lr = recipe.optimizer.lr
+    assert isinstance(lr, float)
+    schedule = recipe.schedule
+    found = (
+        recipe.batch_size,
+        lr,
+        lr * schedule.warmup_from,
+        lr * schedule.end_at,
+        schedule.warmup_epochs,
+        recipe.epochs,
+    )
+    assert found == pytest.approx(numbers)
+    assert architecture(recipe.model.name, size).timm_name == model
+    assert recipe.data.img_size == size
+
+
+def test_one_number_for_all_channels() -> None:
+    plan = make_plan(make_recipe("zhu2023", data="digits", in_chans=3, per_class=8, batch_size=4), with_floors=False)
+    assert plan.recipe.data.mean == (0.0, 0.0, 0.0) and plan.recipe.data.std == (1.0, 1.0, 1.0)
+
+
+def test_an_auxiliary_loss_by_name_keeps_what_the_preset_says() -> None:
+    assert make_recipe("liu2021-t2t", aux=["drloc"]).aux["drloc"]["weight"] == 0.1
+    assert make_recipe(aux="drloc", settings={"aux.drloc.weight": 0.3}).aux == {"drloc": {"weight": 0.3}}
+    assert make_recipe(aux=None).aux == {}
+    with pytest.raises(UsageError, match=r"unknown aux 'drlock': .*drloc"):
+        make_plan(make_recipe(data="digits", aux=["drlock"]))
 
 
 def test_the_two_presets_that_commands_rely_on() -> None:
@@ -288,21 +342,23 @@ def test_catalog_holds_what_commands_accept() -> None:
     assert dict(CATALOG["recipes"]("")).keys() == set(preset_names())
     assert {"mnist5k", "digits"} <= dict(CATALOG["datasets"]("")).keys()
     assert "supervised" in dict(CATALOG["methods"](""))
-    models = dict(CATALOG["models"](""))
-    assert {
-        "vit_nano",
-        "vit_pico",
-        "resnet_nano",
-        "resnet18_32",
-        "resnet50_32",
-        "deit_tiny",
-        "swin_tiny",
-    } <= models.keys()
-    assert all(models.values())
+    assert "drloc" in dict(CATALOG["methods"](""))
+
+
+def test_catalog_of_models_has_their_size_and_source() -> None:
+    head, *rows = CATALOG["models"]("")
+    models = {name: dict(zip(head, (name, *columns), strict=True)) for name, *columns in rows}
+    assert {*ALIASES, "resnet_nano", "resnet18_32", "resnet50_32", "dhvt_tiny_patch4_32"} <= models.keys()
+    assert models["dhvt_tiny_patch4_32"]["parameters"] == "5,991,280"
+    assert models["dhvt_tiny_patch4_32"]["MACs"] == "388 M"
+    assert models["dhvt_tiny_patch4_32"]["size"] == "32 px"
+    assert models["dhvt_tiny_patch4_32"]["source"] == "Lu 2022"
+    assert models["t2t_vit_7"]["size"] == "224 px" and models["vit_nano"]["source"] == "smallvit"
+    assert all(row["what it is"] for row in models.values())
 
 
 def test_catalog_of_timm_models_by_pattern() -> None:
-    names = [name for name, _ in CATALOG["models"]("resnet18*")]
+    names = [name for (name,) in CATALOG["models"]("resnet18*")]
     assert "resnet18" in names
     assert all(name.startswith("resnet18") for name in names)
     with pytest.raises(UsageError, match="no timm model matches 'resnet_189'"):

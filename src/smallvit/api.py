@@ -28,7 +28,7 @@ from smallvit.training.build import build_training
 from smallvit.training.checkpoint import LoadedModel, load_model
 from smallvit.training.finish import finish
 from smallvit.training.owner import sole_owner
-from smallvit.training.session import Log, fixed_threads, run_session
+from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.wandb import WandbLog
 
@@ -40,7 +40,7 @@ FLAGS = {
     "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
     "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
     "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
-    "lr": "optimizer.lr", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
+    "lr": "optimizer.lr", "init": "model.init", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
     "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
     "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip
@@ -144,7 +144,7 @@ def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
     check_device(plan.recipe.device)
     try:
         with sole_owner(run.path), fixed_threads(known(plan.recipe.threads)):
-            t = build_training(plan.recipe, plan.images, plan.split)
+            t = build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
             open_logs: list[Log] = [make(run.path) for make in logs]
             try:
                 run_session(run.path, t, open_logs)

@@ -9,10 +9,11 @@ from typing import Any
 from smallvit.errors import UsageError, nearest
 from smallvit.recipe import Recipe, build_recipe, preset_names, read_preset
 
-Rows = Iterator[tuple[str, str]]
+Rows = Iterator[tuple[str, ...]]
 
 
 def models(pattern: str = "") -> Rows:
+    """Name, parameters, MACs, native size, where it comes from. The models are built to be counted."""
     import timm
 
     import smallvit.models  # noqa: F401
@@ -22,14 +23,38 @@ def models(pattern: str = "") -> Rows:
         found = timm.list_models(pattern)
         if not found:
             raise UsageError(f"no timm model matches {pattern!r}: {nearest(pattern, timm.list_models())}")
-        yield from ((name, "") for name in found)
+        yield from ((name,) for name in found)
         return
-    for name in sorted({*ALIASES, *ours()}):
-        if timm.is_model(name):
-            yield name, first_line(timm.model_entrypoint(name))
-        else:
-            yield name, f"{architecture(name, 224).timm_name}, with the patch or stem that suits the image size"
-    yield "...", f"and every timm model: {len(timm.list_models()):,} names, `smallvit list models 'convnext*'`"
+    yield "name", "parameters", "MACs", "size", "source", "what it is"
+    for name in ours():
+        yield name, *measured(name), first_line(timm.model_entrypoint(name))
+    for name in sorted(set(ALIASES) - set(ours())):
+        means = dict.fromkeys(architecture(name, size).timm_name for size in (32, 224))
+        yield name, "", "", "any", "short name", f"{' or '.join(means)}, as suits the image size"
+    others = f"every timm model: {len(timm.list_models()):,} names, `smallvit list models 'convnext*'`"
+    yield "...", "", "", "", "", others
+
+
+def measured(name: str) -> tuple[str, str, str, str]:
+    """Parameters and multiply-adds (attention included) of one image at the native size, with 10 classes."""
+    try:
+        count, operations, config = _counted(name, "meta")  # nothing is drawn and nothing computed
+    except (RuntimeError, NotImplementedError):  # T2T asks what its device can do, and this one can do nothing
+        count, operations, config = _counted(name, "cpu")
+    side, paper = config["input_size"][-1], config.get("paper_name") or "smallvit"
+    return f"{count:,}", f"{operations / 2e6:,.0f} M", f"{side} px", paper
+
+
+def _counted(name: str, device: str) -> tuple[int, int, Any]:
+    import timm
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device(device), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model = timm.create_model(name, num_classes=10).eval()
+        model(torch.zeros(1, *model.default_cfg["input_size"]))
+    count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return count, counter.get_total_flops(), model.default_cfg
 
 
 def ours() -> list[str]:

@@ -128,6 +128,7 @@ def train(
     budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
     batch_size: BatchSize = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, or from a checkpoint that the authors released (.safetensors, .pth).")] = None,
     drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
     mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
     cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
@@ -161,7 +162,7 @@ def train(
     chosen: dict[str, Any] = {
         "recipe": recipe, "settings": dict(parse_assignment(text) for text in settings or []),
         "data": data, "model": model, "img_size": img_size, "in_chans": in_chans, "fit": fit, "epochs": epochs,
-        "budget": budget, "batch_size": batch_size, "lr": lr, "drop_path": drop_path, "mixup": mixup,
+        "budget": budget, "batch_size": batch_size, "lr": lr, "init": init, "drop_path": drop_path, "mixup": mixup,
         "cutmix": cutmix, "val": _share(val), "test": _share(test), "train_on": train_on, "per_class": per_class,
         "fraction": fraction, "seed": seed, "device": device, "threads": threads, "precision": precision,
         "compile": compile or None, "class_weights": class_weights, "balanced": balanced or None, "aux": aux,
@@ -255,8 +256,11 @@ def list_(
 
     if what not in CATALOG:
         raise UsageError(f"cannot list {what!r}: {nearest(what, CATALOG)}")
-    for name, text in CATALOG[what](pattern):
-        typer.echo(f"{name:<22} {text}".rstrip())
+    for name, *columns in CATALOG[what](pattern):
+        *figures, text = columns or [""]
+        widths = (12, 8, 7, 18)
+        shown = [f"{value:>{width}}" for value, width in zip(figures, widths, strict=False)]
+        typer.echo("  ".join([f"{name:<22}", *shown, text]).rstrip())
 
 
 @recipe_app.command()

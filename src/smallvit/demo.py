@@ -1,4 +1,4 @@
-"""`smallvit demo`: a small ViT and a small ResNet side by side on 1,000 real digits, and a report of both."""
+"""`smallvit demo`: a ViT, a DHVT and a ResNet of one size side by side on 1,000 real digits, and a report of all three."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from smallvit.many import Member, create_group
 from smallvit.plan import make_plan, show_plan
 from smallvit.run import Run
 
-MODELS = ("vit_nano", "resnet_nano")
+MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")
 
 
 def demo(
     out: str | Path = "runs/demo", *, quick: bool = False, overwrite: bool = True, show_progress: bool = True
 ) -> list[Run]:
-    """Train both models at once, one thread each, and write one report. `quick` is a smoke test of seconds."""
+    """Train the models beside each other, one thread each, and write one report. `quick` is a smoke test of seconds."""
     epochs, per_class = (2, 20) if quick else (50, 100)
     with quiet(not show_progress):
         members: list[Member] = []
@@ -26,7 +26,7 @@ def demo(
             plan = make_plan(asked, with_floors=not members)
             # The floors depend on the data alone: compute them once.
             members.append(Member(model, plan._replace(floors=members[0].plan.floors) if members else plan))
-        say(f"{' and '.join(MODELS)} on {len(members[0].plan.split.train):,} real digits, one process each")
+        say(f"{', '.join(MODELS)} on {len(members[0].plan.split.train):,} real digits, one process each")
         show_plan(members[0].plan)
         folder = create_group(out, members, command_line(), overwrite, title="smallvit demo")
         return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))

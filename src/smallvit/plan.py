@@ -30,6 +30,7 @@ from smallvit.resolve import (
 from smallvit.run import Run
 from smallvit.training.budget import epochs_within
 from smallvit.training.build import build_training
+from smallvit.training.initial import digest, initial_file
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
@@ -55,12 +56,18 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     if asked.data.source not in NAMED:
         r.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
     resolve_size(r, source)
+    if asked.model.init:
+        file = initial_file(asked.model.init)
+        r.put("model.init", str(file))
+        r.put("model.init_digest", digest(file))
     data = r.recipe.data
     images = load_images(source, data)
     resolve_split(r, images)
     split = make_split(images, r.recipe.data)
     resolve_training(r, images, split)
     trial = _build_trial(r.recipe, images, split)
+    if trial.transferred:
+        r.choices.append(Choice("model.init", r.tree["model"]["init"], str(trial.transferred)))
     floors = compute_floors(images, split) if with_floors else {}
     if r.tree["epochs"] == "auto":
         _spend_budget(r, trial, started)

@@ -131,8 +131,12 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
     r.choose("data.std", std, "measured on the training part")
     channels = images.images_NCSS.shape[1]
     for key in ("mean", "std"):
-        if len(given := r.tree["data"][key]) != channels:
-            raise UsageError(f"data.{key} = {list(given)}: give {channels} numbers, one for each channel")
+        given = r.tree["data"][key]
+        if len(given) not in (1, channels):
+            raise UsageError(
+                f"data.{key} = {list(given)}: give {channels} numbers, one for each channel, or one for all"
+            )
+        r.put(f"data.{key}", tuple(given) * (channels if len(given) == 1 else 1))
     r.put("data.fingerprint", images.fingerprint)
     resolve_class_weights(r, images, split)
     plan = architecture(r.tree["model"]["name"], size)

@@ -1,4 +1,7 @@
-"""What every model must keep to, whoever wrote it: one of each family of timm's, and all of ours."""
+"""What every model must keep to, whoever wrote it: one of each family of timm's, and all of ours.
+
+What only our own models promise is in test_our_models.py.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+from our_models import OURS, shallow
 from torch import Tensor
 
 from smallvit.errors import UsageError
@@ -17,15 +21,21 @@ from smallvit.training.checkpoint import read_tensors, write_tensors
 
 K = 7  # classes
 
-# Name, arguments, size, and the grids that come out of it: the smallest of each family, made smaller where it can be.
-OURS = [
-    ("vit_nano", {}, 32, [(64, 8)]),
-    ("vit_pico", {"patch_size": 2}, 8, [(48, 4)]),
-    ("resnet_nano", {}, 32, [(16, 32), (16, 32), (32, 16), (64, 8), (96, 4)]),
-    ("resnet18_32", {}, 32, [(64, 32), (64, 32), (128, 16), (256, 8), (512, 4)]),
-    ("resnet50_32", {}, 32, [(64, 32), (256, 32), (512, 16), (1024, 8), (2048, 4)]),
-    ("pvt_v2_b0_32", {}, 32, [(32, 32), (64, 16), (160, 8), (256, 4)]),
-]
+# The grids that must come out, width and side, where they are known beforehand: at 32 px, of ours.
+GRIDS = {
+    "vit_nano": [(64, 8)],
+    "vit_pico": [(48, 8)],
+    "zhu_vit_patch4_32": [(512, 8)],
+    "zhu_vit_patch8_32": [(512, 4)],
+    "spt_lsa_vit_32": [(192, 8)],
+    "cct_7_3x1_32": [(256, 16)],
+    "cct_7_3x2_32": [(256, 8)],
+    "resnet_nano": [(16, 32), (16, 32), (32, 16), (64, 8), (96, 4)],
+    "resnet18_32": [(64, 32), (64, 32), (128, 16), (256, 8), (512, 4)],
+    "resnet50_32": [(64, 32), (256, 32), (512, 16), (1024, 8), (2048, 4)],
+    "pvt_v2_b0_32": [(32, 32), (64, 16), (160, 8), (256, 4)],
+}
+# Name, arguments, size and grids: the smallest of each family of timm's, made smaller where it can be.
 TIMM = [
     ("deit_tiny_patch16_224", {"patch_size": 4, "depth": 2}, 32, [(192, 8)]),  # class token
     ("vit_tiny_patch16_224", {"patch_size": 8, "depth": 2, "class_token": False, "global_pool": "avg"}, 32, [(192, 4)]),
@@ -49,7 +59,12 @@ TIMM = [
     ("vgg11_bn", {"mlp_ratio": 0.02}, 32, [(512, 1)]),
     ("mixer_s32_224", {}, 64, [(512, 2)]),
 ]
-ALL = [pytest.param(*case, id=case[0]) for case in OURS + TIMM]
+OTHERS = [pytest.param(*case, id=case[0]) for case in TIMM]
+ALL = [
+    *[pytest.param(name, None, 32, GRIDS.get(name), id=name) for name in OURS],
+    pytest.param("vit_pico", {"patch_size": 2}, 8, [(48, 4)], id="vit_pico-8px"),
+    *OTHERS,
+]
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +95,9 @@ def logits(backbone: Backbone, images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("name", "kwargs", "size", "grids"), ALL)
 def test_contract(
-    name: str, kwargs: dict[str, Any], size: int, grids: list[tuple[int, int]] | None, tmp_path: Any
+    name: str, kwargs: dict[str, Any] | None, size: int, grids: list[tuple[int, int]] | None, tmp_path: Any
 ) -> None:
+    kwargs = shallow(name) if kwargs is None else kwargs
     backbone = build(name, kwargs, size).eval()
     images = pictures(3, size)
     with torch.no_grad():
@@ -118,7 +134,7 @@ def test_contract(
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in backbone.parameters())
 
 
-@pytest.mark.parametrize(("name", "kwargs", "size", "grids"), [case for case in ALL if case.id != "dla46_c"])
+@pytest.mark.parametrize(("name", "kwargs", "size", "grids"), [case for case in OTHERS if case.id != "dla46_c"])
 def test_grey_images(name: str, kwargs: dict[str, Any], size: int, grids: Any) -> None:
     backbone = build(name, kwargs, size, in_chans=1).eval()
     assert logits(backbone, pictures(2, size, in_chans=1)).isfinite().all()
@@ -140,7 +156,7 @@ def test_aliases_keep_a_grid_to_look_at(alias: str, size: int) -> None:
 def test_aliases_at_224_are_the_models_of_the_papers(alias: str) -> None:
     plan = architecture(alias, 224)
     backbone = create_backbone(plan.timm_name, plan.kwargs, num_classes=K, in_chans=3, img_size=224)
-    assert backbone.final_grid == ((7, 7) if alias in ("swin_tiny", "pvt_b0") else (14, 14))
+    assert backbone.final_grid == ((7, 7) if alias.startswith(("swin", "pvt")) else (14, 14))
 
 
 def test_patches_divide_every_size_or_say_which_size_to_take() -> None:
@@ -192,30 +208,15 @@ def test_laptop_sized_models_are(name: str, low: float, high: float) -> None:
 
 
 def test_no_name_of_timm_is_overridden() -> None:
-    ours = {
-        name for name in timm.list_models() if timm.models.model_entrypoint(name).__module__.startswith("smallvit.")
-    }
-    assert ours == {case[0] for case in OURS}
     theirs = {name for key, module in sys.modules.items() if key.startswith("timm.models") for name in vars(module)}
-    assert not ours & theirs
+    assert not set(OURS) & theirs
+    assert set(GRIDS) <= set(OURS)
 
 
 def test_ours_are_timm_models() -> None:
     model = timm.create_model("vit_nano", num_classes=5, in_chans=1, img_size=28)
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 5)
     assert timm.create_model("resnet18_32", features_only=True)(torch.zeros(1, 3, 32, 32))[-1].shape == (1, 512, 4, 4)
-
-
-@pytest.mark.parametrize("name", [case[0] for case in OURS])
-def test_ours_tell_timm_their_true_strides(name: str) -> None:
-    """Other tools read `feature_info`; a stem that was changed must say so."""
-    size = 32
-    backbone = create_backbone(name, {}, num_classes=2, in_chans=3, img_size=size)
-    info: Any = backbone.model.feature_info
-    with torch.no_grad():
-        grids = backbone.eval()(torch.zeros(1, 3, size, size)).grids
-    told = [(item["num_chs"], size // item["reduction"]) for item in info][-len(grids) :]
-    assert told == [(grid.shape[1], grid.shape[2]) for grid in grids]
 
 
 # ---- refusals ------------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
-from smallvit.evaluation.statistics import mean_interval, wilson
+from smallvit.evaluation.statistics import bootstrap_difference, mean_interval, wilson
 
 
 @pytest.mark.parametrize(("correct", "n"), [(0, 1), (1, 1), (0, 10), (5, 10), (10, 10), (333, 359), (9_999, 10_000)])
@@ -46,3 +47,23 @@ def test_mean_interval_agrees_with_scipy(values: list[float], confidence: float)
 def test_one_value_has_no_interval() -> None:
     mean, low, high = mean_interval([0.7])
     assert mean == 0.7 and math.isnan(low) and math.isnan(high)
+
+
+def test_bootstrap_of_paired_runs_covers_the_true_difference() -> None:
+    """Runs that are right with probability 0.7 and 0.6: the interval holds 0.1 about as often as it says."""
+    random = np.random.default_rng(1)
+    held = 0
+    for _ in range(40):
+        a, b = (random.random((5, 300)) < share for share in (0.7, 0.6))
+        low, high = bootstrap_difference(a, b, draws=400)
+        assert -1 <= low < high <= 1
+        held += low <= 0.1 <= high
+    assert held >= 35
+
+
+def test_bootstrap_of_equal_runs_is_zero_and_of_swapped_runs_the_opposite() -> None:
+    random = np.random.default_rng(2)
+    a, b = random.random((3, 50)) < 0.5, random.random((3, 50)) < 0.5
+    assert bootstrap_difference(a, a) == (0.0, 0.0)
+    low, high = bootstrap_difference(a, b)
+    assert bootstrap_difference(b, a) == pytest.approx((-high, -low), abs=0.02)

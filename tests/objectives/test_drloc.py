@@ -304,7 +304,7 @@ def test_stages_of_one_cell_are_left_out() -> None:
 def test_before_or_after_the_final_norm() -> None:
     grids = {}
     for norm in ("before", "after"):
-        backbone, aux = auxiliary("vit_nano", 32, norm=norm)
+        backbone, _ = auxiliary("vit_nano", 32, norm=norm)
         grids[norm] = backbone.eval()(torch.ones(1, 3, 32, 32)).grids[-1]
         last = backbone.model.norm
     expected = last(grids["before"].flatten(2).transpose(1, 2)).transpose(1, 2).reshape(grids["after"].shape)

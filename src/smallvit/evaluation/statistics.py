@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit  # scipy.stats takes seconds to import
 
 
@@ -46,3 +48,22 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * deviation / math.sqrt(n)
     return mean, mean - half, mean + half
+
+
+def bootstrap_difference(
+    correct_SN: NDArray[np.bool_], other_SN: NDArray[np.bool_], confidence: float = 0.95, draws: int = 4_000
+) -> tuple[float, float]:
+    """Interval of the difference in accuracy of paired runs, S seeds on the same N test images.
+
+    Seeds and images are both drawn with replacement, so it covers other seeds and other test images.
+    """
+    difference_SN = correct_SN.astype(np.float64) - other_SN
+    S, N = difference_SN.shape
+    random = np.random.default_rng(0)
+    seeds_DS = random.multinomial(S, np.full(S, 1 / S), size=draws) / S
+    found: list[float] = []
+    for seeds_S in seeds_DS:
+        weights_N = random.multinomial(N, np.full(N, 1 / N)) / N
+        found.append(float(seeds_S @ difference_SN @ weights_N))
+    low, high = np.quantile(found, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return float(low), float(high)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from smallvit.errors import UsageError
+from smallvit.models import cvt, t2t
 
 
 class Architecture(NamedTuple):
@@ -31,8 +32,40 @@ def patch_for(img_size: int) -> int:
     return patch
 
 
+def halving_patch_for(img_size: int) -> int:
+    """The same where a patch is cut by strides of 2: 2, 4, 8 or 16. 50 px take 2."""
+    wanted = patch_for(img_size)
+    fitting = [patch for patch in (2, 4, 8, 16) if img_size % patch == 0 and img_size // patch <= MOST_CELLS]
+    if not fitting:
+        below = img_size - img_size % 8
+        raise UsageError(f"no patch of 2, 4, 8 or 16 px fits images of {img_size} px: take --img-size {below}")
+    return min(fitting, key=lambda patch: (abs(patch - wanted), patch))
+
+
 def _vit(timm_name: str) -> Callable[[int], Architecture]:
     return lambda img_size: Architecture(timm_name, {"patch_size": patch_for(img_size)})
+
+
+def _dhvt_laptop(timm_name: str) -> Callable[[int], Architecture]:
+    return lambda img_size: Architecture(timm_name, {"patch_size": halving_patch_for(img_size)})
+
+
+def _dhvt(size: str) -> Callable[[int], Architecture]:
+    """The published models: patch 2, 4 and 8 with the heads of CIFAR, patch 16 with those of ImageNet."""
+
+    def choose(img_size: int) -> Architecture:
+        patch = halving_patch_for(img_size)
+        return Architecture(f"dhvt_{size}_patch{patch}_{224 if patch == 16 else 32}", {})
+
+    return choose
+
+
+def _strided(timm_name: str, argument: str, strides: Callable[[int], tuple[int, ...]]) -> Callable[[int], Architecture]:
+    return lambda img_size: Architecture(timm_name, {argument: list(strides(img_size))})
+
+
+def _swin_nano(img_size: int) -> Architecture:
+    return Architecture("swin_nano", {"patch_size": 2 if img_size <= 48 else 4 if img_size <= 112 else 8})
 
 
 def _swin_tiny(img_size: int) -> Architecture:
@@ -55,6 +88,18 @@ ALIASES: dict[str, Callable[[int], Architecture]] = {
     "vit_small": _vit("vit_small_patch16_224"),
     "deit_tiny": _vit("deit_tiny_patch16_224"),
     "deit_small": _vit("deit_small_patch16_224"),
+    "dhvt_pico": _dhvt_laptop("dhvt_pico"),
+    "dhvt_nano": _dhvt_laptop("dhvt_nano"),
+    "dhvt_tiny": _dhvt("tiny"),
+    "dhvt_small": _dhvt("small"),
+    "cvt_nano": _strided("cvt_nano", "patch_strides", cvt.strides_for),
+    "cvt_13": _strided("cvt_13", "patch_strides", cvt.strides_for),
+    "cvt_13_gap": _strided("cvt_13_gap", "patch_strides", cvt.strides_for),
+    "t2t_nano": _strided("t2t_nano", "strides", t2t.nano_strides_for),
+    "t2t_vit_7": _strided("t2t_vit_7", "strides", t2t.strides_for),
+    "t2t_vit_14": _strided("t2t_vit_14", "strides", t2t.strides_for),
+    "t2t_vit_t_14": _strided("t2t_vit_t_14", "strides", t2t.strides_for),
+    "swin_nano": _swin_nano,
     "swin_tiny": _swin_tiny,
     "pvt_b0": _pvt_b0,
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import timm
 import torch
+from timm.layers import DropPath
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401  (registers our own models with timm)
@@ -96,6 +97,8 @@ def create_backbone(
         if _wants_size(timm_name):
             arguments["img_size"] = img_size
         model = timm.create_model(timm_name, num_classes=num_classes, in_chans=in_chans, **arguments)
+        if not drop_path:
+            _never_drop(model)
         backbone = Backbone(model, img_size, in_chans)
         features = _try(backbone)
     except (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, IndexError) as error:
@@ -107,13 +110,39 @@ def create_backbone(
     return backbone
 
 
+def _never_drop(model: nn.Module) -> None:
+    """A rate of 0 is 0: some of timm's models have another one of their own (Swin 0.1)."""
+    for module in model.modules():
+        if isinstance(module, DropPath):
+            module.drop_prob = 0.0
+
+
+@torch.no_grad()
+def check_size(backbone: Backbone, name: str, size: int) -> None:
+    """A model may take images of its own size only; crops of another one are refused here, with the reason."""
+    if size == backbone.img_size:
+        return
+    backbone.eval()
+    try:
+        backbone(_made_up(backbone, size))
+    except (TypeError, ValueError, RuntimeError, AssertionError, IndexError) as error:
+        raise UsageError(
+            f"model {name} for images of {backbone.img_size} px cannot take crops of {size} px: {error}. Give crops of "
+            f"{backbone.img_size} px, another model, or, for a ViT of timm's, --set model.kwargs.dynamic_img_size=true"
+        ) from None
+
+
+def _made_up(backbone: Backbone, size: int) -> Tensor:
+    images = torch.linspace(-1, 1, backbone.in_chans * size**2)
+    images = images.reshape(1, backbone.in_chans, size, size).repeat(2, 1, 1, 1)
+    return images.contiguous(memory_format=backbone.memory_format)
+
+
 @torch.no_grad()
 def _try(backbone: Backbone) -> Features:
     """The features of a made-up image, whose logits must be timm's. The global random stream is left as it was."""
     backbone.eval()
-    images = torch.linspace(-1, 1, backbone.in_chans * backbone.img_size**2)
-    images = images.reshape(1, backbone.in_chans, backbone.img_size, backbone.img_size).repeat(2, 1, 1, 1)
-    images = images.contiguous(memory_format=backbone.memory_format)
+    images = _made_up(backbone, backbone.img_size)
     features = backbone(images)
     if isinstance(getattr(backbone.model, "get_classifier")(), tuple):  # noqa: B009
         raise ValueError("it has more than one classifier; smallvit trains models with one")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 
-def config(size: int, first_conv: str, classifier: str, fixed_size: bool) -> dict[str, Any]:
-    """A timm default_cfg for a model without published weights."""
+def config(size: int, first_conv: str, classifier: str, fixed_size: bool, paper: str = "") -> dict[str, Any]:
+    """A timm default_cfg for a model without published weights; `paper` is where it comes from, none if it is ours."""
     return {
         "url": "",
         "num_classes": 10,
@@ -19,4 +19,5 @@ def config(size: int, first_conv: str, classifier: str, fixed_size: bool) -> dic
         "first_conv": first_conv,
         "classifier": classifier,
         "fixed_input_size": fixed_size,
+        "paper_name": paper or None,
     }

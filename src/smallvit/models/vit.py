@@ -14,6 +14,7 @@ from timm.models._registry import generate_default_cfgs
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from smallvit.models.locality import local_layers
 from smallvit.models.registry import config
 
 default_cfgs = generate_default_cfgs(
@@ -22,17 +23,23 @@ default_cfgs = generate_default_cfgs(
 
 
 class SmallVit(VisionTransformer):
-    """timm's ViT, started for a small width: Xavier in attention and MLP, positions as large as the patches."""
+    """timm's ViT, started for a small width: Xavier in attention and MLP, positions as large as the patches.
 
-    def __init__(self, *args: Any, weight_init: str = "jax", **kwargs: Any) -> None:
-        super().__init__(*args, weight_init=weight_init, **kwargs)
+    `spt` cuts the patches out of the image and its shifts, `lsa` keeps tokens from attending to themselves.
+    """
+
+    def __init__(
+        self, *args: Any, weight_init: str = "jax", spt: bool = False, lsa: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, weight_init=weight_init, **local_layers(spt, lsa), **kwargs)
         if self.pos_embed is not None:
             nn.init.normal_(self.pos_embed, std=0.5)
 
 
 def _vit(name: str, pretrained: bool, **kwargs: Any) -> SmallVit:
     shape = {"img_size": 32, "patch_size": 4, "depth": 6, "mlp_ratio": 2.0}
-    return build_model_with_cfg(SmallVit, name, pretrained, **{**shape, **kwargs})
+    features = {"out_indices": 3, "feature_cls": "getter"}
+    return build_model_with_cfg(SmallVit, name, pretrained, feature_cfg=features, **{**shape, **kwargs})
 
 
 @register_model

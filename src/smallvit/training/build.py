@@ -13,16 +13,24 @@ from smallvit.models.features import create_backbone
 from smallvit.objectives.base import Setting, auxiliaries, objectives, options_of
 from smallvit.randomness import key_of
 from smallvit.recipe import Recipe, known
+from smallvit.training.initial import load_initial_weights
 from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
 from smallvit.training.step import Step
 
 
-def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
+def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bool = True) -> Training:
+    """`with_init` is off where a stored state follows: the file that the run began with may be gone by then."""
     device = torch.device(recipe.device)
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
-    step = build_step(recipe, images).to(device)
+    step = build_step(recipe, images)
+    transferred = (
+        load_initial_weights(step.backbone, recipe.model, images.class_names)
+        if recipe.model.init and with_init
+        else None
+    )
+    step = step.to(device)
     step = step.to(memory_format=step.backbone.memory_format)
     ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None
     if recipe.compile:
@@ -45,6 +53,7 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split) -> Training:
         loader=loader,
         val_rows=split.val,
         device=device,
+        transferred=transferred,
     )
 
 

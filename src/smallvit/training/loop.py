@@ -17,6 +17,7 @@ from torch import Tensor
 from smallvit.data.loader import Loader
 from smallvit.evaluation.metrics import Score, score
 from smallvit.models.features import Backbone
+from smallvit.models.weights import Transfer
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, known
 from smallvit.training.optimizer import learning_rate
@@ -43,6 +44,7 @@ class Training:
     loader: Loader
     val_rows: Tensor  # empty: no validation
     device: torch.device
+    transferred: Transfer | None = None  # what became of the weights that were given to start from
     done: int = 0  # steps taken
     best: Best = field(default_factory=Best)
 

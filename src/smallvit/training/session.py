@@ -34,9 +34,13 @@ class Log(Protocol):
     def close(self) -> None: ...
 
 
+def state_file(folder: Path) -> Path:
+    return folder / "state" / "latest.safetensors"
+
+
 def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
     """Train until the last step. A kill at any moment loses at most `checkpoint_seconds` of work."""
-    state = folder / "state" / "latest.safetensors"
+    state = state_file(folder)
     recorder = Recorder(folder, t, logs)
     if state.exists():
         recorder.restore(load_state(state, t))

@@ -1,0 +1,51 @@
+"""Initial weights from elsewhere (`--init`): an earlier run, or a checkpoint that the authors of a model released."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from smallvit.errors import RunError, UsageError
+from smallvit.models.features import Backbone
+from smallvit.models.weights import Transfer, load_authors_weights, read_checkpoint, transfer
+from smallvit.recipe import ModelSpec
+from smallvit.training.checkpoint import read_tensors
+
+
+def initial_file(init: str) -> Path:
+    """The file that a run folder or a file name means."""
+    path = Path(init).expanduser().resolve()
+    if not path.is_dir():
+        return path
+    if not (path / "recipe.json").is_file():
+        raise UsageError(f"--init {init}: the folder is not a run; give a run folder or a checkpoint file")
+    if not (path / "model.safetensors").is_file():
+        raise UsageError(f"--init {init}: the run has no model yet; finish it with `smallvit resume {init}`")
+    return path / "model.safetensors"
+
+
+def digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"--init {path}: {error.strerror}") from None
+
+
+def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple[str, ...]) -> Transfer:
+    """Fill the backbone. The classifier of a run comes along where its classes are the same."""
+    path = Path(spec.init)
+    if digest(path) != spec.init_digest:
+        raise RunError(f"{path} is not the file that the run was planned with: put it back, or start a new run")
+    if path.suffix == ".safetensors":
+        tensors, header = read_tensors(path)
+        if "class_names" in header:
+            if tuple(header["class_names"]) != class_names:
+                tensors = {name: t for name, t in tensors.items() if not name.startswith(_classifier(backbone))}
+            return transfer(backbone.model, tensors)
+    return load_authors_weights(backbone.model, read_checkpoint(path))
+
+
+def _classifier(backbone: Backbone) -> str:
+    head = backbone.model.get_classifier()  # type: ignore[operator]
+    return next(f"{name}." for name, module in backbone.model.named_modules() if module is head)
