@@ -99,7 +99,7 @@ def build(recipe: Any, size: int, with_loss: bool) -> Step:
 
 
 def step_function(step: Step, size: int, count: int) -> Callable[[], None]:
-    optimizer = make_optimizer(step, OptimizerSpec(lr=1e-4), torch.device("cpu"))
+    optimizer = make_optimizer(step, OptimizerSpec(lr=1e-4, weight_decay=0.05), torch.device("cpu"))
     batch = batch_of(size, count)
 
     def take() -> None:

@@ -137,7 +137,7 @@ def test_output_into_a_closed_pipe_ends_without_a_word() -> None:
 def test_recipe_show(tmp_path: Path) -> None:
     page = ends_well(run_here("recipe", "show", "default")).out
     assert page.startswith("# description: ")
-    assert "optimizer.weight_decay = 0.05" in page
+    assert "optimizer.clip = 1.0" in page
     (tmp_path / "mine.toml").write_text(page)
     assert build_recipe(tmp_path / "mine.toml") == build_recipe("default")
     fails(run_here("recipe", "show", "defaul"), 2, "unknown recipe 'defaul': did you mean default?")

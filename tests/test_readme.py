@@ -25,26 +25,37 @@ COMMANDS = sorted(
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `photos/`, `new/` and a finished run `runs/a`, as the README assumes."""
+    """A folder with `photos/`, `new/` and the finished runs `a`, `b` and `ssl`, as the README assumes."""
     root = tmp_path_factory.mktemp("readme")
     make_folder(root / "photos", {"cat": 30, "dog": 30})
     make_folder(root, {"new": 3})
     (root / "new.jpg").write_bytes((root / "new" / "000.png").read_bytes())
-    outcome = run_here("train", root / "photos", "--epochs", "1", "--threads", "1", "--out", root / "runs" / "a", "-q")
-    assert outcome.status == 0, outcome.err
+    for name, *command in (("a", "train"), ("b", "train", "--seed", "1"), ("ssl", "pretrain", "--method", "idmm")):
+        short = ("--epochs", "1", "--threads", "1", "--out", root / "runs" / name, "-q")
+        outcome = run_here(command[0], root / "photos", *command[1:], *short)
+        assert outcome.status == 0, outcome.err
     return root
 
 
 def test_there_are_commands() -> None:
     assert len(COMMANDS) >= 7
-    assert {shlex.split(line)[1] for line in COMMANDS} >= {"train", "resume", "evaluate", "predict", "demo"}
+    assert {shlex.split(line)[1] for line in COMMANDS} >= {
+        "train",
+        "pretrain",
+        "resume",
+        "evaluate",
+        "predict",
+        "diagnose",
+        "compare",
+        "demo",
+    }
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line != "smallvit demo"])
 def test_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     words = shlex.split(line)[1:]
-    if words[0] == "train":
+    if words[0] in ("train", "pretrain"):
         words.append("--print-recipe")  # resolves data, model and every key, and builds the model; trains nothing
     outcome = run_here(*words)
     assert outcome.status == 0, outcome.err

@@ -48,6 +48,10 @@ def test_every_preset_can_be_trained(name: str) -> None:
         ("lu2022-imagenet", "dhvt_tiny_patch16_224", 224, (512, 5e-4, 1e-6, 1e-5, 10, 300)),
         ("zhu2023", "zhu_vit_patch4_32", 32, (100, 1e-4, 1e-7, 1e-4, 0, 500)),
         ("liu2021-swin", "swin_tiny_patch4_window7_224", 224, (1024, 1e-3, 1e-6, 1e-5, 20, 100)),
+        ("cao2022-deit-pretrain", "deit_tiny_patch16_224", 112, (256, 5e-4, 0, 0, 2, 800)),
+        ("cao2022-deit", "deit_tiny_patch16_224", 224, (256, 5e-4, 0, 0, 2, 200)),
+        ("cao2022-pvtv2-pretrain", "pvt_v2_b0", 112, (256, 1e-3, 0, 0, 10, 800)),
+        ("cao2022-t2t", "t2t_vit_7", 224, (256, 1e-3, 0, 0, 10, 200)),
     ],
 )
 def test_published_numbers(name: str, model: str, size: int, numbers: tuple[float, ...]) -> None:
@@ -185,7 +189,7 @@ def test_override_below_a_value_says_so() -> None:
         # wrong type
         ("epochs=many", r"epochs = 'many': should be a whole number or 'auto'$"),
         ("epochs=2.5", r"epochs = 2\.5: should be a whole number or 'auto'$"),
-        ("optimizer.weight_decay=much", "optimizer.weight_decay = 'much': should be a number$"),
+        ("optimizer.weight_decay=much", "optimizer.weight_decay = 'much': should be a number or 'auto'$"),
         ("compile=perhaps", "compile = 'perhaps': should be true or false$"),
         ("device=5", "device = 5: should be a word$"),
         ("optimizer=5", r"optimizer = 5: it is a section; set its keys, for example optimizer\.name="),
@@ -199,7 +203,7 @@ def test_override_below_a_value_says_so() -> None:
         ("seed=-1", "seed = -1: should be at least 0$"),
         ("optimizer.lr=0", "optimizer.lr = 0: should be more than 0 or 'auto'$"),
         ("optimizer.lr=nan", "optimizer.lr = nan: should be a finite number or 'auto'$"),
-        ("optimizer.weight_decay=inf", "optimizer.weight_decay = inf: should be a finite number$"),
+        ("optimizer.weight_decay=inf", "optimizer.weight_decay = inf: should be a finite number or 'auto'$"),
         ("data.in_chans=65", "data.in_chans = 65: should be at most 64 or 'auto'$"),
         ("data.fit=stretch", "data.fit = 'stretch': should be 'crop', 'squash' or 'pad'$"),
         ("data.val=1.5", "data.val = 1.5: should be none, a share between 0 and 1, or the name of a part$"),
@@ -335,7 +339,7 @@ def test_recipe_page_is_the_recipe(name: str) -> None:
     page = recipe_page(name)
     assert page.startswith(f"# description: {read_preset(name)['about']['description']}")
     assert validate(tomllib.loads(page)) == build_recipe(name)
-    assert 'objective.name = "supervised"  # set by this recipe' in page
+    assert f'objective.name = "{build_recipe(name).objective.name}"  # set by this recipe' in page
 
 
 def test_catalog_holds_what_commands_accept() -> None:
@@ -385,3 +389,13 @@ def test_usage_errors_are_value_errors_with_status_2() -> None:
         build_recipe("default", {"epochs": 0})
     assert isinstance(error.value, SmallvitError)
     assert error.value.exit_status == 2
+
+
+def test_the_decay_suits_the_optimizer() -> None:
+    decay = {
+        name: make_plan(
+            make_recipe(data="digits", per_class=8, settings={"optimizer.name": name}), with_floors=False
+        ).recipe.optimizer.weight_decay
+        for name in ("adamw", "sgd")
+    }
+    assert decay == {"adamw": 0.05, "sgd": 5e-4}

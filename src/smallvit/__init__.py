@@ -9,7 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smallvit.api import Prediction, evaluate, make_recipe, predict, resume, train, train_seeds
+    from smallvit.api import (
+        Prediction,
+        compare,
+        diagnose,
+        evaluate,
+        make_recipe,
+        predict,
+        pretrain,
+        probe,
+        resume,
+        train,
+        train_seeds,
+    )
     from smallvit.api import report as write_report
     from smallvit.checking.check import CheckReport, check
     from smallvit.demo import demo as run_demo
@@ -26,9 +38,13 @@ __all__ = [
     "SmallvitError",
     "UsageError",
     "check",
+    "compare",
+    "diagnose",
     "evaluate",
     "make_recipe",
     "predict",
+    "pretrain",
+    "probe",
     "resume",
     "run_demo",
     "train",

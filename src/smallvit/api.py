@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,18 +19,25 @@ from smallvit.data.sources import image_files, open_source
 from smallvit.errors import DataError, Interrupted, RunError, UsageError, nearest
 from smallvit.evaluation.metrics import predict_logits, summary
 from smallvit.many import Member, create_group, member_paths, run_members
+from smallvit.objectives.base import objectives
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
 from smallvit.recipe import Recipe, build_recipe, known, read_preset
 from smallvit.report.page import write_report
+from smallvit.report.verdict import Verdict
 from smallvit.resolve import check_device
 from smallvit.run import Run, check_free, create
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import LoadedModel, load_model
 from smallvit.training.finish import finish
+from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.owner import sole_owner
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.wandb import WandbLog
+
+if TYPE_CHECKING:
+    from smallvit.comparison import Comparison
+    from smallvit.diagnosis.findings import Finding
 
 LogType = type[TensorBoardLog] | type[WandbLog]
 LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
@@ -112,6 +119,33 @@ def train_seeds(
         return run_group(group, jobs)
 
 
+def pretrain(
+    data: str | Path | None = None, *, method: str | None = None, recipe: str | Path | None = None,
+    out: str | Path | None = None, settings: Mapping[str, Any] | None = None, **more: Any,
+) -> Run:  # fmt: skip
+    """Pretrain a model without labels (SupCon needs them) and return its finished run; then `train(..., init=run.path)`.
+
+    `method` is idmm, simclr, supcon, mocov2, mocov3 or dino, and may be left out where a recipe says it; `more` is as
+    for `train`. A folder of images will do.
+    """
+    return train(data, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)
+
+
+def pretraining_recipe(method: str | None, recipe: str | Path | None = None) -> str | Path:
+    """The recipe of a method, or the given one, which must be of that method."""
+    methods = [name for name, kind in objectives().items() if not kind.classifies]
+    if method is None and recipe is None:
+        raise UsageError(f"pretraining needs a method: {', '.join(methods)}")
+    if method is not None and method not in methods:
+        raise UsageError(f"unknown method {method!r}: {nearest(method, methods)}")
+    if recipe is None:
+        return f"pretrain-{method}"
+    named = build_recipe(recipe).objective.name
+    if named not in methods or method not in (None, named):
+        raise UsageError(f"the recipe {recipe} is one for {named}, not for {method or 'pretraining'}")
+    return recipe
+
+
 def _reseeded(plan: Plan, seed: int) -> Plan:
     return plan._replace(recipe=plan.recipe.model_copy(update={"seed": seed}))
 
@@ -159,6 +193,45 @@ def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
     return run
 
 
+def diagnose(
+    folder: str | Path, *, against: str | Path | None = None, images: int = 256, show_progress: bool = True
+) -> list[Finding]:
+    """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
+
+    `against` is another run or a model's name.
+    """
+    from smallvit.diagnosis.diagnose import diagnose as measure_run
+
+    with quiet(not show_progress):
+        found = measure_run(folder, against, images)
+        report([Run(folder)], Path(folder) / "report.html")
+    return found
+
+
+def compare(
+    folders: Sequence[str | Path], *, cka: bool = False, images: int = 256, out: str | Path | None = None,
+    show_progress: bool = True,
+) -> list[Comparison]:  # fmt: skip
+    """The first run, or group of seeds, against each of the others, and one report of all.
+
+    `cka` also diagnoses the first run against the second, so that the report shows how alike their layers are.
+    """
+    from smallvit import comparison
+
+    sides = comparison.open_sides(folders)
+    found = comparison.compare(sides)
+    runs = [run for side in sides for run in side.runs.values()]
+    with quiet(not show_progress):
+        if cka:
+            one, other = (next(iter(side.runs.values())) for side in sides[:2])
+            diagnose(one.path, against=other.path, images=images, show_progress=show_progress)
+        verdicts = [Verdict("note", "Real" if one.real else "Not decided", one.sentence) for one in found]
+        page = Path(out) if out else comparison.default_page(folders)
+        write_report(runs, page, " and ".join(dict.fromkeys(side.name for side in sides)), verdicts)
+        say(f"report: {page}")
+    return found
+
+
 def open_runs(folder: str | Path) -> list[Run]:
     """The run of a folder, or the runs of a group."""
     folder = Path(folder)
@@ -183,8 +256,9 @@ def check_logs(names: str | None) -> list[LogType]:
 
 
 def default_folder(recipe: Recipe) -> Path:
-    """runs/NAME-MODEL-1, or the next free number."""
-    stem = f"{Path(recipe.data.source).stem}-{recipe.model.name}"
+    """runs/NAME-MODEL-1, or the next free number; runs/NAME-METHOD-MODEL-1 for pretraining."""
+    method = [] if objectives()[recipe.objective.name].classifies else [recipe.objective.name]
+    stem = "-".join([Path(recipe.data.source).stem, *method, recipe.model.name])
     number = 1
     while (path := Path("runs") / f"{stem}-{number}").exists():
         number += 1
@@ -224,7 +298,16 @@ def evaluate(folder: str | Path, part: str = "test", data: str | Path | None = N
 def _trained_model(run: Run) -> LoadedModel:
     if not run.finished:
         raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
-    return load_model(run.path / "model.safetensors")
+    return _with_classes(load_model(run.path / "model.safetensors"), run.path)
+
+
+def _with_classes(loaded: LoadedModel, path: Path) -> LoadedModel:
+    if not loaded.header["class_names"]:
+        raise UsageError(
+            f"{path} was pretrained and knows no classes: train it with `smallvit train DATA --init {path}`, "
+            f"or see what its features are worth with `smallvit probe {path}`"
+        )
+    return loaded
 
 
 def _other_images(source: str, loaded: LoadedModel) -> tuple[Images, Tensor, Tensor]:
@@ -260,7 +343,7 @@ def predict(
     labels.
     """
     path = Path(folder)
-    loaded = load_model(path) if path.suffix == ".safetensors" else _trained_model(Run(path))
+    loaded = _with_classes(load_model(path), path) if path.suffix == ".safetensors" else _trained_model(Run(path))
     temperature = _temperature(path, loaded) if calibrated else 1.0
     found = list(_expand([files] if isinstance(files, str | Path) else files))
     answers: list[Prediction] = []
@@ -309,6 +392,23 @@ def _expand(files: Sequence[str | Path]) -> Any:
             yield from inside
         else:
             yield path  # a missing file is an answer too: it is listed with the unreadable ones
+
+
+def probe(folder: str | Path, *, knn: bool = True, linear: bool = True) -> dict[str, Any]:
+    """What the frozen features of a finished run are worth, on its test part (else on its validation part).
+
+    Works for every run, pretrained or trained. The features are kept in the run folder, the answers in probe.json.
+    """
+    run = Run(folder)
+    if not run.finished:
+        raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
+    plan = read_plan(run)
+    with fixed_threads(known(run.recipe.threads)):
+        parts = frozen_parts(run, plan.images, plan.split)
+        found = probe_parts(parts, len(plan.images.class_names), knn=knn, linear=linear)
+    found["floors"] = floors_for(run.path, found["part"])
+    run.write("probe.json", found)
+    return found
 
 
 def floors_for(folder: str | Path, part: str) -> dict[str, Any]:

@@ -156,7 +156,6 @@ def train(
 ) -> None:  # fmt: skip
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
     _announce(quiet)
-    from smallvit import api
     from smallvit.recipe import parse_assignment
 
     chosen: dict[str, Any] = {
@@ -167,18 +166,76 @@ def train(
         "fraction": fraction, "seed": seed, "device": device, "threads": threads, "precision": precision,
         "compile": compile or None, "class_weights": class_weights, "balanced": balanced or None, "aux": aux,
     }  # fmt: skip
-    if print_recipe:
-        typer.echo(api.describe_recipe(api.make_recipe(**chosen)))
-        return
-    common: dict[str, Any] = {"out": out, "overwrite": overwrite, "show_progress": not quiet, "started": STARTED}
-    if seeds is not None:
-        if log:
-            raise UsageError("--log works with a single run; leave out --seeds")
-        runs = api.train_seeds(**chosen, **common, seeds=seeds, jobs=jobs)
-        _show(runs, runs[0].path.parent / "report.html", quiet)
+    _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
+
+
+@app.command()
+def pretrain(
+    data: Annotated[str | None, typer.Argument(help="As for train; a folder of images without class folders will do, except for supcon.")] = None,
+    method: Annotated[str | None, typer.Option(help="idmm, simclr, supcon, mocov2, mocov3 or dino.")] = None,
+    model: Model = None,
+    out: Out = None,
+    img_size: ImgSize = None,
+    in_chans: InChans = None,
+    fit: Fit = None,
+    epochs: Epochs = None,
+    budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
+    batch_size: BatchSize = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, or from a checkpoint file.")] = None,
+    drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
+    val: Val = None,
+    test: Test = None,
+    train_on: TrainOn = None,
+    per_class: PerClass = None,
+    fraction: Fraction = None,
+    recipe: Annotated[str | None, typer.Option(help="A recipe's name or a .toml file; default pretrain-METHOD.")] = None,
+    settings: Settings = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Pretrain this many seeds of the same recipe.")] = None,
+    jobs: Jobs = 1,
+    device: Device = None,
+    threads: Threads = None,
+    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    log: Log = None,
+    print_recipe: Annotated[bool, typer.Option("--print-recipe", help="Show the resolved recipe and stop.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Learn features from the images alone; then `smallvit train DATA --init RUN`. Without labels, except supcon."""
+    _announce(quiet)
+    from smallvit import api
+    from smallvit.recipe import parse_assignment
+
+    chosen: dict[str, Any] = {
+        "recipe": api.pretraining_recipe(method, recipe), "settings": dict(parse_assignment(text) for text in settings or []),
+        "data": data, "model": model, "img_size": img_size, "in_chans": in_chans, "fit": fit, "epochs": epochs,
+        "budget": budget, "batch_size": batch_size, "lr": lr, "init": init, "drop_path": drop_path, "val": _share(val),
+        "test": _share(test), "train_on": train_on, "per_class": per_class, "fraction": fraction, "seed": seed,
+        "device": device, "threads": threads, "precision": precision,
+    }  # fmt: skip
+    _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
+
+
+@app.command()
+def probe(
+    folder: RunFolder,
+    knn: Annotated[bool, typer.Option("--knn", help="Nearest neighbours only.")] = False,
+    linear: Annotated[bool, typer.Option("--linear", help="The linear probe only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """What the frozen features of a run are worth: k-NN and a linear probe, beside the floors."""
+    import json
+
+    _announce(as_json)
+    from smallvit import api
+    from smallvit.report.terminal import probe_table
+
+    found = api.probe(folder, knn=knn or not linear, linear=linear or not knn)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
     else:
-        run = api.train(**chosen, **common, log=log)
-        _show([run], run.path / "report.html", quiet)
+        probe_table(found)
 
 
 @app.command()
@@ -230,6 +287,52 @@ def predict(
     problems = write_predictions(api.predict(folder, files, calibrated=calibrated), csv)
     if problems:
         raise typer.Exit(1)
+
+
+@app.command()
+def diagnose(
+    folder: RunFolder,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="RUN|MODEL", help="Compare its layers with another run, or an untrained model."),
+    ] = None,
+    images: Annotated[int, typer.Option(min=8, help="How many images to measure on.")] = 256,
+    quiet: Quiet = False,
+) -> None:
+    """Why it does well or badly: attention, locality, features, CKA; sentences here, pictures in the report."""
+    _announce(quiet)
+    from smallvit import api
+
+    found = api.diagnose(folder, against=against, images=images, show_progress=not quiet)
+    if not quiet:
+        for number, finding in enumerate([one for one in found if one.verdict], start=1):
+            typer.echo(f"{number}. {finding.verdict}")
+        typer.echo(f"report: {folder / 'report.html'}")
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of several seeds.")],
+    cka: Annotated[bool, typer.Option("--cka", help="Also compare the layers of the first two by CKA.")] = False,
+    images: Annotated[int, typer.Option(min=8, help="How many images to measure CKA on.")] = 256,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page; default compare-A-B.html beside the first.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Is the difference real? Paired over seeds, or over test images for single runs; one page with all curves."""
+    import json
+
+    _announce(quiet or as_json)
+    from smallvit import api
+
+    found = api.compare(folders, cka=cka, images=images, out=out, show_progress=not (quiet or as_json))
+    if as_json:
+        typer.echo(json.dumps([one._asdict() | {"real": one.real} for one in found], indent=1))
+    elif not quiet:
+        for one in found:
+            typer.echo(one.sentence)
 
 
 @app.command()
@@ -290,6 +393,27 @@ def cache_clear(
 
     for line in cache_lines(clear(data, stale), removed=True):
         typer.echo(line)
+
+
+def _run(
+    chosen: dict[str, Any], where: dict[str, Any], seeds: int | None, jobs: int, log: str | None, print_recipe: bool,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """One run or several seeds of it, for train and pretrain."""
+    from smallvit import api
+
+    if print_recipe:
+        typer.echo(api.describe_recipe(api.make_recipe(**chosen)))
+        return
+    common: dict[str, Any] = {**where, "show_progress": not quiet, "started": STARTED}
+    if seeds is not None:
+        if log:
+            raise UsageError("--log works with a single run; leave out --seeds")
+        runs = api.train_seeds(**chosen, **common, seeds=seeds, jobs=jobs)
+        _show(runs, runs[0].path.parent / "report.html", quiet)
+    else:
+        run = api.train(**chosen, **common, log=log)
+        _show([run], run.path / "report.html", quiet)
 
 
 def _announce(quiet: bool = False) -> None:

@@ -33,6 +33,10 @@ class Diverged(SmallvitError):
     """The loss or the gradient stopped being a finite number."""
 
 
+class Collapsed(SmallvitError):
+    """Pretraining made the features of all images alike."""
+
+
 class Interrupted(SmallvitError):
     """The user asked the run to stop; it was saved."""
 

@@ -15,6 +15,8 @@ from smallvit.data.split import Split, make_split
 from smallvit.environment import environment
 from smallvit.errors import RunError
 from smallvit.evaluation.floors import pixel_floors
+from smallvit.models.aliases import architecture
+from smallvit.objectives.base import objectives
 from smallvit.recipe import DataSpec, Recipe, known
 from smallvit.resolve import (
     Choice,
@@ -30,7 +32,7 @@ from smallvit.resolve import (
 from smallvit.run import Run
 from smallvit.training.budget import epochs_within
 from smallvit.training.build import build_training
-from smallvit.training.initial import digest, initial_file
+from smallvit.training.initial import digest, initial_file, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
@@ -52,18 +54,17 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     r = Resolver(asked)
     resolve_machine(r)
     resolve_names(r)
-    source = open_source(asked.data.source)
+    needs_labels = objectives()[asked.objective.name].needs_labels
+    source = open_source(asked.data.source, needs_labels)
     if asked.data.source not in NAMED:
         r.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
     resolve_size(r, source)
     if asked.model.init:
-        file = initial_file(asked.model.init)
-        r.put("model.init", str(file))
-        r.put("model.init_digest", digest(file))
+        _start_from(r, asked)
     data = r.recipe.data
     images = load_images(source, data)
     resolve_split(r, images)
-    split = make_split(images, r.recipe.data)
+    split = make_split(images, r.recipe.data, needs_labels)
     resolve_training(r, images, split)
     trial = _build_trial(r.recipe, images, split)
     if trial.transferred:
@@ -74,6 +75,26 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     return Plan(asked, r.recipe, r.choices, images, split, floors)
 
 
+def _start_from(r: Resolver, asked: Recipe) -> None:
+    """The file that `--init` means. Where it is of ours, it also says which model that is, at whatever image size."""
+    file = initial_file(asked.model.init)
+    r.put("model.init", str(file))
+    r.put("model.init_digest", digest(file))
+    found = initial_model(file)
+    if found is None:
+        return
+    if "name" not in asked.model.model_fields_set:
+        r.put("model.name", found.timm_name)
+        r.choices.append(Choice("model.name", found.timm_name, "the model to start from"))
+    elif architecture(asked.model.name, found.img_size).timm_name != found.timm_name:
+        return
+    r.choose("model.timm_name", found.timm_name, "the model to start from")
+    for key, value in found.kwargs.items():
+        if key not in asked.model.kwargs:
+            r.tree["model"]["kwargs"][key] = value
+            r.choices.append(Choice(f"model.kwargs.{key}", value, "as in the model to start from"))
+
+
 def load_images(source: Source, data: DataSpec) -> ImageSet:
     return source.load(
         known(data.cache_size), data.fit, known(data.in_chans), known(data.white), limit_gb=data.cache_limit_gb
@@ -81,7 +102,10 @@ def load_images(source: Source, data: DataSpec) -> ImageSet:
 
 
 def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
+    """Nothing to be right about where there are no classes."""
     judged = split.test if len(split.test) else split.val
+    if len(images.class_names) == 1:
+        return {}
     return pixel_floors(images.images_NCSS, images.labels_N, split.train, judged) if len(judged) else {}
 
 
@@ -159,7 +183,8 @@ def read_plan(run: Run) -> Plan:
     """The plan of a run folder; its images must still be the ones it was made for."""
     recipe = run.recipe
     data = recipe.data
-    images = load_images(open_source(data.source), data)
+    source = open_source(data.source, objectives()[recipe.objective.name].needs_labels)
+    images = load_images(source, data)
     if images.fingerprint != data.fingerprint:
         raise RunError(
             f"the images of {data.source} are not those that {run.path} was trained on (fingerprint "
@@ -176,7 +201,8 @@ def show_plan(plan: Plan) -> None:
     """The choices, one a line, and what is to be beaten."""
     n = {name: len(rows) for name, rows in zip(("train", "val", "test"), plan.split[:3], strict=True)}
     counted = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
-    say(f"{plan.images.source}: {len(plan.images.class_names)} classes, {counted}")
+    classes = len(plan.images.class_names)
+    say(f"{plan.images.source}: {f'{classes} classes' if classes > 1 else 'no classes'}, {counted}")
     for choice in plan.choices:
         if choice.key not in ("data.mean", "data.std"):
             say(f"  {choice.key} = {_short(choice.value)}  ({choice.why})", style="dim")

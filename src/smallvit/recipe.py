@@ -136,7 +136,7 @@ class AugmentSpec(Section):
 class OptimizerSpec(Section):
     name: Literal["adamw", "sgd"] = "adamw"
     lr: Annotated[float, Field(gt=0)] | Auto = "auto"
-    weight_decay: Annotated[float, Field(ge=0)] = 0.05
+    weight_decay: Annotated[float, Field(ge=0)] | Auto = "auto"
     momentum: Rate = 0.9  # sgd only
     betas: tuple[Rate, Rate] = (0.9, 0.999)  # adamw only
     clip: Annotated[float, Field(ge=0)] = 1.0  # largest gradient norm; 0 switches clipping off

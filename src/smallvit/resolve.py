@@ -15,7 +15,7 @@ from smallvit.data.weights import inverse_frequency, read_weights
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import check_model_name
-from smallvit.objectives.base import auxiliaries, objectives, options_of
+from smallvit.objectives.base import Setting, auxiliaries, objectives, options_of
 from smallvit.recipe import Recipe, known
 
 SIZES = (32, 64, 96, 128, 160, 224)
@@ -116,7 +116,10 @@ def resolve_size(r: Resolver, source: Source) -> None:
 
 
 def resolve_split(r: Resolver, images: ImageSet) -> None:
-    """What is held out: the source's own parts where it has them."""
+    """What is held out: the source's own parts where it has them; nothing where there are no labels to judge by."""
+    if len(images.class_names) == 1:
+        for part in ("test", "val"):
+            r.choose(f"data.{part}", "none", "there are no classes to judge by")
     why = {float: "a share of every class", str: f"the source has {', '.join(images.parts) or 'no parts'}"}
     test = auto_test(images)
     r.choose("data.test", test, why[type(test)])
@@ -139,13 +142,19 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
         r.put(f"data.{key}", tuple(given) * (channels if len(given) == 1 else 1))
     r.put("data.fingerprint", images.fingerprint)
     resolve_class_weights(r, images, split)
+    resolve_objective(r, images, split)
     plan = architecture(r.tree["model"]["name"], size)
     r.choose("model.timm_name", plan.timm_name, f"what {r.tree['model']['name']} means at {size} px")
     for key, value in plan.kwargs.items():
         if key not in r.tree["model"]["kwargs"]:
             r.tree["model"]["kwargs"][key] = value
             r.choices.append(Choice(f"model.kwargs.{key}", value, f"suits {size} px images"))
-    batch = int(2 ** min(7, max(3, math.floor(math.log2(max(n, 16) / 30)))))
+    # Where images are told from each other, a batch should hold many of them.
+    steps = 30 if objectives()[r.tree["objective"]["name"]].classifies else 10
+    sgd = r.tree["optimizer"]["name"] == "sgd"
+    # AdamW multiplies its decay by the rate alone, SGD adds it to the gradient, where 0.05 would be far too much.
+    r.choose("optimizer.weight_decay", 5e-4 if sgd else 0.05, "usual for SGD" if sgd else "usual for AdamW")
+    batch = int(2 ** min(7, max(3, math.floor(math.log2(max(n, 16) / steps)))))
     batch = min(batch, max(2, n // 2))
     r.choose("batch_size", batch, f"{n:,} training images: {n // batch} steps an epoch")
     batch = r.tree["batch_size"]
@@ -153,12 +162,23 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
     if r.tree["budget"] is None:
         seen = SAMPLES_CPU if r.tree["device"] == "cpu" else SAMPLES_GPU
         r.choose("epochs", min(300, max(20, round(seen / n))), f"about {seen:,} images seen, 20 to 300 epochs")
+    if not objectives()[r.tree["objective"]["name"]].classifies:
+        r.choose("select", "last", "what pretraining is for is not known yet")
     best = "best" if len(split.val) else "last"
     r.choose("select", best, "judged on the validation part" if len(split.val) else "there is no validation part")
     if r.tree["select"] == "best" and not len(split.val):
         raise UsageError("select = best needs a validation part: give --val 0.15, or select=last")
     if r.tree["epochs"] != "auto":
         resolve_epochs(r)
+
+
+def resolve_objective(r: Resolver, images: ImageSet, split: Split) -> None:
+    """What follows from the number of images among the objective's own options."""
+    asked = r.recipe.objective
+    options = options_of(objectives(), asked.name, asked.options, "objective")
+    setting = Setting(len(images.class_names), len(images), r.tree["data"]["img_size"], 1, split.train)
+    for key, (value, why) in objectives()[asked.name].choices(options, setting).items():
+        r.choose(f"objective.{key}", value, why)
 
 
 def resolve_class_weights(r: Resolver, images: ImageSet, split: Split) -> None:

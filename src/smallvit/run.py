@@ -9,6 +9,8 @@ results.json            accuracy beside the floors, confusion, worst mistakes
 predictions.safetensors probabilities on the evaluated part
 images.safetensors      the small pictures that the report shows
 state/                  where training stands; enough to go on bit-identically
+features.safetensors    the frozen features of all parts, where `smallvit probe` was asked for
+probe.json              what they are worth
 report.html
 """
 
@@ -144,6 +146,7 @@ _FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is be
 _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
+    "features.safetensors", "probe.json",
 }  # fmt: skip
 
 

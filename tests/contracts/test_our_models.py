@@ -14,7 +14,14 @@ from our_models import OURS, Size, create, pictures, shallow
 from torch import Tensor, nn
 
 WIDE = (32, 48)
-SHAPES = [((32, 32), 1), ((64, 64), 3), (WIDE, 5)]
+SIZES, CHANNELS = ((32, 32), (64, 64), WIDE), (1, 3, 5)
+SHAPES = [
+    pytest.param(
+        size, channels, marks=[] if i == j else pytest.mark.slow
+    )  # each once, and all of them with the slow tests
+    for i, size in enumerate(SIZES)
+    for j, channels in enumerate(CHANNELS)
+]
 every_model = pytest.mark.parametrize("name", OURS)
 
 

@@ -10,13 +10,18 @@ from smallvit.data.files import PART_NAMES, FileSource, Listed, shown
 from smallvit.data.images import SUFFIXES
 from smallvit.errors import DataError
 
-
-def folder_source(root: Path) -> FileSource:
-    return FileSource(str(root), root, list_folder(root))
+UNLABELLED = "unlabelled"  # the one class of a folder without class folders
 
 
-def list_folder(root: Path) -> list[Listed]:
+def folder_source(root: Path, labelled: bool = True) -> FileSource:
+    """`labelled` is off where classes are not needed: images without class folders will do then."""
+    return FileSource(str(root), root, list_folder(root, labelled))
+
+
+def list_folder(root: Path, labelled: bool = True) -> list[Listed]:
     folders = visible_folders(root)
+    if not folders and not labelled and (found := image_files(root)):
+        return [Listed(path, UNLABELLED, "") for path in found]
     if not folders:
         loose = any(entry.suffix.lower() in SUFFIXES for entry in root.iterdir())
         what = "images, but no class folders" if loose else "no folders and no images"

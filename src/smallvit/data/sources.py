@@ -35,8 +35,8 @@ class Source(Protocol):
     def load(self, size: int, fit: Fit, channels: int, white: int | None = None, limit_gb: float = ...) -> ImageSet: ...
 
 
-def open_source(name: str) -> Source:
-    """The source that `name` means: a named set, a table, an .npz file or a folder."""
+def open_source(name: str, labelled: bool = True) -> Source:
+    """The source that `name` means: a named set, a table, an .npz file or a folder (of images, if not `labelled`)."""
     path = Path(name).expanduser()
     if name in NAMED:
         if path.is_dir():
@@ -45,7 +45,7 @@ def open_source(name: str) -> Source:
     if path.is_file() and path.suffix.lower() in OPENERS:
         return OPENERS[path.suffix.lower()](path)
     if path.is_dir():
-        return folder_source(path)
+        return folder_source(path, labelled)
     if path.exists():
         raise DataError(
             f"{name}: data is a folder of class folders, a .csv file of path,label, an .npz file, "

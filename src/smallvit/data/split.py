@@ -29,10 +29,11 @@ class Split(NamedTuple):
     how: dict[str, str]  # what each part is, in words
 
 
-def make_split(images: ImageSet, spec: DataSpec) -> Split:
+def make_split(images: ImageSet, spec: DataSpec, needs_labels: bool = True) -> Split:
     # A folder may be called validation or testing; its part is val or test.
     spec = spec.model_copy(update={"val": _plain(spec.val), "test": _plain(spec.test)})
-    check_classes(images)
+    if needs_labels:
+        check_classes(images)
     check_asked(images, spec)
     how: dict[str, str] = {}
     rest = images.parts.get("train", torch.arange(len(images)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +16,28 @@ from smallvit.models.features import Backbone
 
 
 class Score(NamedTuple):
-    accuracy: float
-    loss: float
+    """One look at a model under way. `accuracy` is None where there is nothing to be right about."""
+
+    accuracy: float | None
+    loss: float | None  # of its classifier, where it has one
+    signs: Mapping[str, float] = MappingProxyType({})  # what else was measured
+    collapse: str = ""  # what shows that the features say nothing any more
 
     @property
     def is_finite(self) -> bool:
         """Whether the model still gives numbers; the accuracy of one that does not looks like any other."""
-        return math.isfinite(self.loss)
+        return all(math.isfinite(number) for number in (self.loss, *self.signs.values()) if number is not None)
+
+    @property
+    def quality(self) -> tuple[float, float]:
+        """Larger is better: the accuracy, then the smaller loss. Nothing beats no accuracy."""
+        return (-1.0 if self.accuracy is None else self.accuracy), -(self.loss or 0.0)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What the records of a run hold of it."""
+        found = {"val_accuracy": self.accuracy, "val_loss": self.loss, **self.signs}
+        return {name: number for name, number in found.items() if number is not None}
 
 
 @torch.no_grad()

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 import smallvit.objectives
+from smallvit.data.loader import DeviceImages
 from smallvit.errors import UsageError, nearest
+from smallvit.evaluation.metrics import Score
 from smallvit.models.features import Backbone
 from smallvit.recipe import Section, explain
 from smallvit.types import Batch, Context, Features, Loss, View
@@ -25,9 +27,32 @@ class Setting(NamedTuple):
     """What an objective may want to know before it builds its heads."""
 
     num_classes: int
-    num_images: int  # rows of the whole ImageSet: an instance head has one output for each
+    num_images: int  # rows of the whole ImageSet
     img_size: int
     epochs: int
+    train_rows: Tensor | None = None  # those of the training part; None: all
+
+    @property
+    def num_trained(self) -> int:
+        """Images of the training part: the instances of self-supervised methods."""
+        return self.num_images if self.train_rows is None else len(self.train_rows)
+
+
+class Exam(NamedTuple):
+    """The images that a model is judged by: those it was trained on, and those held out (maybe none)."""
+
+    images: DeviceImages
+    img_size: int
+    num_classes: int  # 1: there are no labels
+    train_rows: Tensor
+    held_out: Tensor
+    progress: float  # of training: 0 to 1
+
+    def plain(self, rows: Tensor) -> Any:
+        return self.images.plain(rows, self.img_size)
+
+
+Answers = tuple[Tensor, Tensor]  # logits (N, K) and labels (N) of the images held out
 
 
 class Objective(nn.Module):
@@ -35,6 +60,9 @@ class Objective(nn.Module):
 
     name: ClassVar[str]
     Options: ClassVar[type[Section]]
+    classifies: ClassVar[bool] = False  # trains the model's own classifier; without it the model has none
+    needs_labels: ClassVar[bool] = False
+    judged_by: ClassVar[str]  # what gives the answers
     views: tuple[View, ...]
 
     def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
@@ -45,6 +73,24 @@ class Objective(nn.Module):
 
     def after_step(self, backbone: Backbone, ctx: Context) -> None:
         """Called after the optimizer moved: where moving teachers follow."""
+
+    def judge(self, backbone: Backbone, exam: Exam) -> Score | None:
+        """How good the model is so far; None where nothing can be said."""
+        raise NotImplementedError(f"{type(self).__name__} has no judge")
+
+    def answers(self, backbone: Backbone, exam: Exam) -> Answers:
+        """What the finished model says about the images held out."""
+        raise NotImplementedError(f"{type(self).__name__} gives no answers")
+
+    @staticmethod
+    def judged_images(trained: int, held_out: int) -> int:
+        """How many images one `judge` looks at, for the clock of a budget."""
+        return held_out
+
+    @classmethod
+    def choices(cls, options: Any, setting: Setting) -> dict[str, tuple[Any, str]]:
+        """What `auto` among the options becomes, and why; what cannot be is refused."""
+        return {}
 
 
 class Auxiliary(nn.Module):
@@ -74,7 +120,13 @@ def auxiliaries() -> dict[str, type[Auxiliary]]:
 def _found(kind: type[Kind]) -> dict[str, type[Kind]]:
     for module in pkgutil.iter_modules(smallvit.objectives.__path__):
         importlib.import_module(f"smallvit.objectives.{module.name}")
-    return {cls.name: cls for cls in kind.__subclasses__()}
+    return {cls.name: cls for cls in _below(kind) if "name" in vars(cls)}
+
+
+def _below(kind: type[Kind]) -> Iterator[type[Kind]]:
+    for cls in kind.__subclasses__():
+        yield cls
+        yield from _below(cls)
 
 
 def options_of(

@@ -25,8 +25,9 @@ from torch import Tensor
 
 from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
+from smallvit.evaluation.metrics import Score, predict_logits, score
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Objective, Setting
+from smallvit.objectives.base import Answers, Exam, Objective, Setting
 from smallvit.recipe import Rate, Section
 from smallvit.types import Batch, Context, Loss, View
 
@@ -37,7 +38,9 @@ class SupervisedOptions(Section):
     cutmix: Annotated[float, Field(ge=0)] = 0.0
     mix_prob: Rate = 1.0
     mix_switch: Rate = 0.5  # share of CutMix where both are on
+    mix_alternate: bool = False  # Mixup in the first, third, ... epoch and CutMix in the others, instead of a switch
     mix_per: Literal["batch", "element"] = "element"
+    mix_keep_larger: bool = False  # an image keeps the larger share of itself: lam = max(lam, 1 - lam)
     # none | auto | a CSV or JSON file of class,weight; resolved: one number per class, in the order of the classes
     class_weights: tuple[Annotated[float, Field(gt=0)], ...] | str = "none"
 
@@ -45,6 +48,8 @@ class SupervisedOptions(Section):
 class Supervised(Objective):
     name = "supervised"
     Options = SupervisedOptions
+    classifies = needs_labels = True
+    judged_by = "classifier"
     weights_K: Tensor | None
 
     def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
@@ -56,9 +61,12 @@ class Supervised(Objective):
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         o = self.options
+        mixup, cutmix = o.mixup, o.cutmix
+        if o.mix_alternate:
+            mixup, cutmix = (0.0, cutmix) if ctx.epoch % 2 else (mixup, 0.0)
         mixed = mix(
-            batch.views[0], ctx.generator, mixup=o.mixup, cutmix=o.cutmix, prob=o.mix_prob, switch=o.mix_switch,
-            per=o.mix_per,
+            batch.views[0], ctx.generator, mixup=mixup, cutmix=cutmix, prob=o.mix_prob, switch=o.mix_switch,
+            per=o.mix_per, keep_larger=o.mix_keep_larger,
         )  # fmt: skip
         features = backbone(mixed.images_BCHW)
         logits_BK = backbone.classify(features.pooled_BD)
@@ -68,6 +76,12 @@ class Supervised(Objective):
             own_B = mixed.lam_B * own_B + (1 - mixed.lam_B) * other_B
         total = own_B.mean()
         return Loss(total, {"cross_entropy": total.detach()}, features)
+
+    def judge(self, backbone: Backbone, exam: Exam) -> Score | None:
+        return score(backbone, exam.plain(exam.held_out)) if len(exam.held_out) else None
+
+    def answers(self, backbone: Backbone, exam: Exam) -> Answers:
+        return predict_logits(backbone, exam.plain(exam.held_out))
 
     def _loss(self, logits_BK: Tensor, labels_B: Tensor) -> Tensor:
         loss_B = F.cross_entropy(logits_BK, labels_B, label_smoothing=self.options.label_smoothing, reduction="none")

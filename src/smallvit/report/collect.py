@@ -15,8 +15,19 @@ from smallvit.report.figures import Curve
 from smallvit.run import Run
 
 T = TypeVar("T")
-PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance"), ("drloc_chance",)  # of the loss, with a panel of their own
+PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance", "live_rows"), ("drloc_chance",)  # of the loss, with a panel
+SIGNS = ("spread", "effective_rank")  # of a collapse
 CURVE_POINTS = 240  # more cannot be seen in a panel of 340 px
+
+
+class StoredFinding(NamedTuple):
+    """What `smallvit diagnose` wrote of one measurement."""
+
+    verdict: str
+    weight: float
+    numbers: dict[str, float]
+    labels: dict[str, list[str]]
+    arrays: dict[str, NDArray[Any]]
 
 
 class Content(NamedTuple):
@@ -33,6 +44,7 @@ class Content(NamedTuple):
     results: dict[str, Any]
     metrics: list[dict[str, Any]]
     images: dict[str, NDArray[np.uint8]]
+    findings: dict[str, StoredFinding]
 
     @property
     def part(self) -> str | None:
@@ -42,6 +54,11 @@ class Content(NamedTuple):
     @property
     def result(self) -> dict[str, Any]:
         return dict(self.results["parts"][self.part]) if self.part else {}
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether it learned features without a classifier, which a k-NN judged."""
+        return self.results.get("judged_by") == "k-NN"
 
     @property
     def class_names(self) -> list[str]:
@@ -64,6 +81,7 @@ def collect(runs: Sequence[Run]) -> list[Content]:
             results=run.results,
             metrics=run.metrics,
             images=read_images(run),
+            findings=read_findings(run),
         )
         for number, (run, recipe, label) in enumerate(zip(runs, recipes, labels, strict=True), start=1)
     ]
@@ -86,6 +104,22 @@ def read_images(run: Run) -> dict[str, NDArray[np.uint8]]:
         for name, array in arrays.items()
         if array.ndim == 4 and array.dtype == np.uint8 and array.shape[1] in (1, 3)
     }
+
+
+def read_findings(run: Run) -> dict[str, StoredFinding]:
+    """The diagnosis of a run, by name; empty where it was not made."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    found = {}
+    for path in sorted((run.path / "findings").glob("*.json")):
+        about = run.read(f"findings/{path.name}", "verdict", "weight", "numbers", "labels")
+        try:
+            arrays = load_file(path.with_suffix(".safetensors"))
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"cannot read {path.with_suffix('.safetensors')}: {error}") from None
+        found[path.stem] = StoredFinding(about["verdict"], about["weight"], about["numbers"], about["labels"], arrays)
+    return found
 
 
 def name_runs(recipes: Sequence[Mapping[str, Any]], folders: Sequence[str]) -> list[str]:
@@ -170,7 +204,7 @@ def decision_rows(content: Content) -> list[tuple[str, str, str]]:
 
 
 def course(content: Content) -> tuple[dict[str, Curve], str]:
-    """Curves by name (train_loss, val_loss, val_accuracy, lr and some parts of the loss), and what their x axis counts."""
+    """Curves by name (train_loss, val_loss, val_accuracy, lr, signs, some parts of the loss), and what x counts."""
     steps, epochs = _records(content.metrics, "train"), _records(content.metrics, "epoch")
     per_epoch = epochs[-1]["step"] / len(epochs) if epochs else 1.0
     curves = {
@@ -178,6 +212,7 @@ def course(content: Content) -> tuple[dict[str, Curve], str]:
         "val_loss": _curve(epochs, "val_loss", per_epoch, content.series),
         "val_accuracy": _curve(epochs, "val_accuracy", per_epoch, content.series),
         "lr": _curve(steps, "lr", per_epoch, content.series),
+        **{name: _curve(epochs, name, per_epoch, content.series) for name in SIGNS},
         **{
             name: _curve([r | r.get("parts", {}) for r in steps], name, per_epoch, content.series, name in FAINT_PARTS)
             for name in PARTS

@@ -11,7 +11,8 @@ from smallvit.report import sections
 from smallvit.report.calibration import calibration_section
 from smallvit.report.collect import Content, collect
 from smallvit.report.data import data_section
-from smallvit.report.verdict import PART_WORDS, percent
+from smallvit.report.diagnosis import diagnosis_section
+from smallvit.report.verdict import PART_WORDS, Verdict, percent
 from smallvit.run import Run, write_text
 
 IMAGE_BYTES = 4_000_000  # data URIs on one page, all galleries together
@@ -19,27 +20,28 @@ PAGE_BYTES = 8_000_000  # a page above this is written without images
 OPEN_PICTURES = 12  # mistakes per run; the others are folded away
 
 
-def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
-    """Write the page for one or more finished runs to `out`.
+def write_report(runs: Sequence[Run], out: Path, title: str, verdicts: Sequence[Verdict] = ()) -> Path:
+    """Write the page for one or more finished runs to `out`; `verdicts` are what else is to be said of them.
 
     Runs that differ in nothing but the seed are summed up by their mean; what runs share is shown once.
     """
     if not runs:
         raise RunError("a report needs at least one run")
     contents = collect(runs)
-    page = _render(contents, title, IMAGE_BYTES)
+    page = _render(contents, title, verdicts, IMAGE_BYTES)
     if len(page.encode()) > PAGE_BYTES:
-        page = _render(contents, title, 0)
+        page = _render(contents, title, verdicts, 0)
     write_text(out, page)
     return out
 
 
-def _render(contents: Sequence[Content], title: str, image_bytes: int) -> str:
+def _render(contents: Sequence[Content], title: str, verdicts: Sequence[Verdict], image_bytes: int) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"percent": percent}
     template = (resources.files("smallvit.report") / "template.html.j2").read_text(encoding="utf-8")
+    accuracy = sections.accuracy_section(contents)
     page = environment.from_string(template).render(
         title=title,
         runs=contents,
@@ -47,12 +49,13 @@ def _render(contents: Sequence[Content], title: str, image_bytes: int) -> str:
         part_words=PART_WORDS,
         version=contents[0].env.get("smallvit", ""),
         open_pictures=OPEN_PICTURES,
-        **sections.accuracy_section(contents),
+        **accuracy | {"verdicts": [*verdicts, *accuracy["verdicts"]]},
         **sections.training_section(contents),
         **sections.class_section(contents),
         **sections.mistake_section(contents, image_bytes // (2 * len(contents))),
         **data_section(contents, image_bytes // (2 * len(contents))),
         **calibration_section(contents),
+        **diagnosis_section(contents, image_bytes // 4),
         **sections.recipe_section(contents),
     )
     # A file name that is no valid text arrives as lone surrogates, which no UTF-8 file can hold.

@@ -50,7 +50,8 @@ def accuracy_section(contents: Sequence[Content]) -> dict[str, Any]:
         for score, run in headlines
         if score.seeds == 1 and is_unbalanced(run.result)
     ]
-    verdicts += [found for found in dict.fromkeys(about_part(run.part) for run in contents) if found]
+    about = (about_part(run.part, classes=len(run.class_names) > 1) for run in contents)
+    verdicts += [found for found in dict.fromkeys(about) if found]
     floors = [
         floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
         for label, known in shared((run.label, _floors(run)) for run in judged)
@@ -61,7 +62,7 @@ def accuracy_section(contents: Sequence[Content]) -> dict[str, Any]:
         for score in (*means, *scores.values(), *floors)
     ]
     return {
-        "summary": [state(score, str(run.part), run.result["n"]) for score, run in headlines],
+        "summary": [state(score, str(run.part), run.result["n"], run.pretrained) for score, run in headlines],
         "verdicts": verdicts,
         "accuracy_chart": figures.accuracy_chart(bars) if bars else "",
         "has_mean": bool(means),
@@ -100,6 +101,9 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
             if result
             else {}
         )
+        if result and run.pretrained:  # the votes of neighbours have no loss worth telling
+            del measured["loss"]
+            measured["judged by"] = "k-NN on frozen features"
         if result and is_unbalanced(result):
             measured["balanced accuracy"] = balanced(result)
         return measured | {
@@ -117,9 +121,13 @@ def training_section(contents: Sequence[Content]) -> dict[str, Any]:
     courses = [course(run) for run in contents]
     x_label = courses[0][1]
     panels = []
+    judge = "k-NN accuracy on the validation part" if contents[0].pretrained else "Validation accuracy"
     for name, title, keys, words in (
         ("loss", "Loss", ("train_loss", "val_loss"), "Training and validation loss"),
-        ("val-accuracy", "Validation accuracy", ("val_accuracy",), "Validation accuracy"),
+        ("val-accuracy", judge, ("val_accuracy",), judge),
+        ("spread", "Spread of the features (0: all alike)", ("spread",), "Spread of the normalised features"),
+        ("rank", "Effective rank of the features", ("effective_rank",), "Effective rank of the features"),
+        ("live-rows", "Rows of the instance layer that still move", ("live_rows",), "Share of rows that move"),
         ("lr", "Learning rate", ("lr",), "Learning rate"),
         (
             "drloc",
@@ -132,12 +140,13 @@ def training_section(contents: Sequence[Content]) -> dict[str, Any]:
         if curves:
             last = ", ".join(f"{curve.y[-1]:.3g}" for curve in curves)
             label = f"{words} by {x_label}; last values {last}"
-            percents = name == "val-accuracy"
+            percents = name in ("val-accuracy", "live-rows")
             panels.append((title, figures.curve_panel(curves, name, label, x_label, percents)))
     legend = [(run.label, figures.color_name(run.series), figures.dash_name(run.series)) for run in contents]
     return {
         "panels": panels,
         "legend": legend,
+        "is_pretraining": all(run.pretrained for run in contents),
         "has_val": any("val_loss" in curves for curves, _ in courses),
         "has_mark": any(curve.mark for curves, _ in courses for curve in curves.values()),
     }

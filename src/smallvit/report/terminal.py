@@ -50,9 +50,11 @@ def results_table(runs: Sequence[Run]) -> None:
     results = [run.results for run in runs]
     part = results[0]["evaluated_part"]
     if part is None:
-        print("no test and no validation part: nothing was evaluated")
+        print("no test and no validation part, or no classes: nothing was evaluated")
         return
-    table = _table(f"accuracy on the {part} part ({results[0]['parts'][part]['n']:,} images)", "parameters", "training")
+    how = " of a k-NN on the features" if results[0].get("judged_by") == "k-NN" else ""
+    images = f"{results[0]['parts'][part]['n']:,} images"
+    table = _table(f"accuracy{how} on the {part} part ({images})", "parameters", "training")
     for run, result in zip(runs, results, strict=True):
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
@@ -88,6 +90,18 @@ def evaluation_table(found: Mapping[str, Any], floors: Mapping[str, Any], part: 
     _worst_table(found)
     print(f"loss {found['loss']:.3f}")
     _say_balanced(found)
+
+
+def probe_table(found: Mapping[str, Any]) -> None:
+    probes = [found[name] for name in ("knn", "linear") if name in found]
+    table = _table(f"frozen features on the {found['part']} part ({probes[0]['n']:,} images)")
+    for entry in probes:
+        _row(table, entry["label"], entry, style="bold")
+    for floor in found["floors"].values():
+        _row(table, floor["label"], floor, style="dim")
+    _print(table)
+    for entry in probes:
+        print(f"{entry['label']}: {entry['why']}")
 
 
 def _worst_table(found: Mapping[str, Any]) -> None:

@@ -60,15 +60,18 @@ def mean_over_seeds(label: str, scores: Sequence[Score]) -> Score:
     return Score(label, mean, low, high, series=-1, seeds=n, cautious_low=cautious_low)
 
 
-def state(score: Score, part: str, n: int) -> str:
+def state(score: Score, part: str, n: int, pretrained: bool = False) -> str:
     """The one sentence that a reader should take away."""
     images = f"{n:,} {PART_WORDS.get(part, f'images of the part {part}')}"
+    who = f"a k-NN on the frozen features of {score.label}" if pretrained else score.label
     if score.seeds > 1:
         return (
-            f"Over {score.seeds} seeds, {score.label} labels {percent(score.accuracy)} of the {images} "
+            f"Over {score.seeds} seeds, {who} labels {percent(score.accuracy)} of the {images} "
             f"correctly on average (95% t-interval {score.interval})."
         )
-    labels = f"{score.label} labels {percent(score.accuracy)} of the {images} correctly"
+    labels = (
+        f"{who[0].upper() + who[1:] if pretrained else who} labels {percent(score.accuracy)} of the {images} correctly"
+    )
     return f"{labels} (95% interval {score.interval})."
 
 
@@ -128,10 +131,13 @@ def about_balance(label: str, result: Mapping[str, Any]) -> Verdict:
     return Verdict("note", "Classes differ in size", text)
 
 
-def about_part(part: str | None) -> Verdict | None:
+def about_part(part: str | None, classes: bool = True) -> Verdict | None:
     """A number that training could see is not the number a reader expects."""
     if part == "test":
         return None
+    if not classes:
+        text = "The images have no classes: what the features are worth shows when they are used."
+        return Verdict("note", "Not measured", text)
     if part is None:
         text = "There was neither a test nor a validation part: how good the model is, is not known."
         return Verdict("bad", "Not measured", text)

@@ -25,7 +25,9 @@ def epochs_within(t: Training, seconds: float) -> tuple[int, str]:
     step_seconds = measure_step(t) if seconds > 0 else 0.0
     seconds -= time.perf_counter() - started
     steps = len(t.loader)
-    validation_seconds = len(t.val_rows) / t.loader.batch_size * step_seconds / 3  # no backward pass
+    passes = t.loader.batch_size * sum(view.copies for view in t.loader.views)
+    looked_at = t.step.objective.judged_images(len(t.loader.rows), len(t.val_rows))
+    validation_seconds = looked_at / passes * step_seconds / 3  # no backward pass
     epochs = fitting_epochs(seconds, step_seconds * steps, validation_seconds)
     if epochs < 1:
         needed = (

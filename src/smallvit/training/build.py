@@ -9,7 +9,7 @@ from smallvit.data.augment import Augmenter
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages, Loader
 from smallvit.data.split import Split
-from smallvit.models.features import create_backbone
+from smallvit.models.features import Backbone, check_size, create_backbone
 from smallvit.objectives.base import Setting, auxiliaries, objectives, options_of
 from smallvit.randomness import key_of
 from smallvit.recipe import Recipe, known
@@ -24,13 +24,11 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
     device = torch.device(recipe.device)
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
-    step = build_step(recipe, images)
+    backbone = build_backbone(recipe, images)
     transferred = (
-        load_initial_weights(step.backbone, recipe.model, images.class_names)
-        if recipe.model.init and with_init
-        else None
+        load_initial_weights(backbone, recipe.model, images.class_names) if recipe.model.init and with_init else None
     )
-    step = step.to(device)
+    step = build_step(recipe, backbone, images, split).to(device)  # after the weights: teachers start as copies
     step = step.to(memory_format=step.backbone.memory_format)
     ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None
     if recipe.compile:
@@ -52,24 +50,31 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
         ema=ema,
         loader=loader,
         val_rows=split.val,
+        num_classes=len(images.class_names),
         device=device,
         transferred=transferred,
     )
 
 
-def build_step(recipe: Recipe, images: ImageSet) -> Step:
-    model, size = recipe.model, known(recipe.data.img_size)
-    backbone = create_backbone(
-        model.timm_name, model.kwargs, num_classes=len(images.class_names), in_chans=known(recipe.data.in_chans),
-        img_size=size, drop_path=model.drop_path,
+def build_backbone(recipe: Recipe, images: ImageSet) -> Backbone:
+    model, classifies = recipe.model, objectives()[recipe.objective.name].classifies
+    return create_backbone(
+        model.timm_name, model.kwargs, num_classes=len(images.class_names) if classifies else 0,
+        in_chans=known(recipe.data.in_chans), img_size=known(recipe.data.img_size), drop_path=model.drop_path,
     )  # fmt: skip
+
+
+def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Split) -> Step:
     # A budget sets the epochs after it has measured a step; for that trial any number will do.
     epochs = 1 if recipe.epochs == "auto" else recipe.epochs
-    setting = Setting(len(images.class_names), len(images), size, epochs)
+    size = known(recipe.data.img_size)
+    setting = Setting(len(images.class_names), len(images), size, epochs, split.train)
     name = recipe.objective.name
     objective = objectives()[name](
         backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting
     )
+    for view in objective.views:
+        check_size(backbone, recipe.model.name, view.size)
     extras = {
         name: auxiliaries()[name](backbone, options_of(auxiliaries(), name, given, "aux"), setting)
         for name, given in recipe.aux.items()

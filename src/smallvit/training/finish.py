@@ -12,7 +12,7 @@ from torch import Tensor
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.evaluation.calibration import calibration
-from smallvit.evaluation.metrics import predict_logits, summary, worst_mistakes
+from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.models.features import count_parameters
 from smallvit.recipe import known
 from smallvit.run import Run
@@ -29,19 +29,23 @@ def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[s
     """results.json is written last: a run that has it is finished."""
     which, epoch = _choose_weights(run.path, t)
     rows = {"test": split.test, "val": split.val}
-    size = known(t.recipe.data.img_size)
+    objective = t.step.objective
     with fixed_threads(known(t.recipe.threads)):
         found = {
-            part: predict_logits(t.evaluated, t.loader.images.plain(part_rows, size))
+            part: objective.answers(t.evaluated, t.exam(part_rows))
             for part, part_rows in rows.items()
-            if len(part_rows)
+            if len(part_rows) and len(images.class_names) > 1
         }
     part = next(iter(found), None)
-    measured = calibration(found, part) if part else {}
-    header = model_header(t, images.class_names, which, epoch) | {"temperature": measured.get("temperature")}
+    # Votes of neighbours are no probabilities that anyone would use.
+    measured = calibration(found, part) if part and objective.classifies else {}
+    # A pretrained model has no classifier, so its file names no classes.
+    header = model_header(t, images.class_names if objective.classifies else (), which, epoch)
+    header |= {"temperature": measured.get("temperature"), "objective": objective.name}
     save_model(run.path / "model.safetensors", t.evaluated, header)
     results: dict[str, Any] = {
         "evaluated_part": part,
+        "judged_by": objective.judged_by,
         "parts": {name: summary(*pair, images.class_names) for name, pair in found.items()},
         "floors": floors,
         "calibration": measured,

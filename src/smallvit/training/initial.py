@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
 
 from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
 from smallvit.models.weights import Transfer, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
-from smallvit.training.checkpoint import read_tensors
+from smallvit.training.checkpoint import HEADER, read_tensors
 
 
 def initial_file(init: str) -> Path:
@@ -32,8 +36,29 @@ def digest(path: Path) -> str:
         raise UsageError(f"--init {path}: {error.strerror}") from None
 
 
+class Started(NamedTuple):
+    """The model that a file of ours holds."""
+
+    timm_name: str
+    kwargs: dict[str, Any]
+    img_size: int
+
+
+def initial_model(path: Path) -> Started | None:
+    """None for checkpoints of others."""
+    if path.suffix != ".safetensors":
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
+    except (OSError, SafetensorError, ValueError):
+        return None  # loading the weights says what is wrong with it
+    known = {"model", "kwargs", "img_size"} <= header.keys()
+    return Started(header["model"], header["kwargs"], header["img_size"]) if known else None
+
+
 def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple[str, ...]) -> Transfer:
-    """Fill the backbone. The classifier of a run comes along where its classes are the same."""
+    """Fill the backbone. The classifier of a run comes along where its classes are the same; pretraining has none."""
     path = Path(spec.init)
     if digest(path) != spec.init_digest:
         raise RunError(f"{path} is not the file that the run was planned with: put it back, or start a new run")

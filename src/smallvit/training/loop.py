@@ -15,9 +15,10 @@ from timm.utils import ModelEmaV3
 from torch import Tensor
 
 from smallvit.data.loader import Loader
-from smallvit.evaluation.metrics import Score, score
+from smallvit.evaluation.metrics import Score
 from smallvit.models.features import Backbone
 from smallvit.models.weights import Transfer
+from smallvit.objectives.base import Exam
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, known
 from smallvit.training.optimizer import learning_rate
@@ -43,6 +44,7 @@ class Training:
     ema: ModelEmaV3 | None
     loader: Loader
     val_rows: Tensor  # empty: no validation
+    num_classes: int
     device: torch.device
     transferred: Transfer | None = None  # what became of the weights that were given to start from
     done: int = 0  # steps taken
@@ -57,6 +59,11 @@ class Training:
         """The weights that are judged: the moving average where there is one."""
         return self.ema.module if self.ema is not None else self.step.backbone
 
+    def exam(self, held_out: Tensor) -> Exam:
+        """What the objective judges the model by."""
+        size, loader = known(self.recipe.data.img_size), self.loader
+        return Exam(loader.images, size, self.num_classes, loader.rows, held_out, self.done / self.total)
+
 
 class Tick(NamedTuple):
     """One step done. The tensors are still on the device: reading them waits for it."""
@@ -68,7 +75,7 @@ class Tick(NamedTuple):
     grad_norm: Tensor
     lr: float
     ends_epoch: bool
-    validation: Score | None  # after some epochs
+    validation: Score | None  # after some epochs: what the objective thinks of the model
     improved: bool
 
 
@@ -80,9 +87,9 @@ def train(t: Training) -> Iterator[Tick]:
         t.done += 1
         ends_epoch = number == len(t.loader) - 1
         found = validate(t, epoch) if ends_epoch else None
-        improved = found is not None and found.is_finite and (found.accuracy, -found.loss) > t.best[:2]
+        improved = is_better(found, t.best)
         if found is not None and improved:
-            t.best = Best(found.accuracy, -found.loss, epoch)
+            t.best = Best(*found.quality, epoch)
         yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, found, improved)
 
 
@@ -110,8 +117,12 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
 
 
 def validate(t: Training, epoch: int) -> Score | None:
-    """Judge the model after every `eval_every` epochs and after the last."""
+    """Judge the model after every `eval_every` epochs and after the last; how is the objective's own matter."""
     last = epoch == known(t.recipe.epochs) - 1
-    if not len(t.val_rows) or not (last or (epoch + 1) % known(t.recipe.eval_every) == 0):
+    if not (last or (epoch + 1) % known(t.recipe.eval_every) == 0):
         return None
-    return score(t.evaluated, t.loader.images.plain(t.val_rows, known(t.recipe.data.img_size)))
+    return t.step.objective.judge(t.evaluated, t.exam(t.val_rows))
+
+
+def is_better(found: Score | None, best: Best) -> bool:
+    return found is not None and found.accuracy is not None and found.is_finite and found.quality > best[:2]

@@ -28,7 +28,7 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def make_optimizer(module: nn.Module, spec: OptimizerSpec, device: torch.device) -> torch.optim.Optimizer:
-    groups = parameter_groups(module, spec.weight_decay)
+    groups = parameter_groups(module, known(spec.weight_decay))
     lr = known(spec.lr)
     fused = device.type in {"cpu", "cuda"}
     if spec.name == "sgd":

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from smallvit.console import bar, say
-from smallvit.errors import Diverged, Interrupted
+from smallvit.errors import Collapsed, Diverged, Interrupted
 from smallvit.recipe import known
 from smallvit.run import append_line, read_lines, write_text
 from smallvit.training.checkpoint import load_state, save_model, save_state
@@ -101,6 +101,8 @@ class Recorder:
             raise Diverged(self._divergence())
         if tick.ends_epoch:
             self._epoch(tick)
+        if tick.validation is not None and tick.validation.collapse:
+            raise Collapsed(self._collapse(tick, tick.validation.collapse))
 
     def check(self) -> None:
         """Losses, gradients and weights are finite up to here, or the run has diverged."""
@@ -142,11 +144,7 @@ class Recorder:
             "train_loss": self.epoch_loss / self.epoch_steps,
         }
         if tick.validation is not None:
-            record |= {
-                "val_accuracy": tick.validation.accuracy,
-                "val_loss": tick.validation.loss,
-                "best": tick.improved,
-            }
+            record |= {**tick.validation.numbers, "best": tick.improved}
         self._show(tick, record["train_loss"])
         self._write(record)
         self.epoch_loss, self.epoch_steps = 0.0, 0
@@ -162,6 +160,15 @@ class Recorder:
         append_line(self.folder / "metrics.jsonl", record)
         for log in self.logs:
             log.add(record)
+
+    def _collapse(self, tick: Tick, what: str) -> str:
+        lr = known(self.t.recipe.optimizer.lr)
+        return (
+            f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.recipe.epochs} {what}, so the model "
+            f"hardly tells images apart. Try a new run with a smaller learning rate "
+            f"(--lr {lr / 4:.2g}), a longer warm-up or a larger batch; to go on all the same, "
+            "--set objective.allow_collapse=true"
+        )
 
     def _divergence(self) -> str:
         lr, last_good = known(self.t.recipe.optimizer.lr), min(self.checked, self.t.done - 1)

@@ -1,0 +1,237 @@
+"""`smallvit compare`: is one model better than another, or is the difference chance?
+
+Groups of seeds are paired by seed: the mean difference, Student's t interval, a paired t test. Single runs are paired
+by test image: McNemar's exact test. The first folder is compared with each of the others.
+S seeds, N test images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats takes seconds to import
+
+from smallvit.errors import RunError, UsageError
+from smallvit.evaluation.statistics import mean_interval
+from smallvit.run import Run
+
+LEVEL = 0.05  # p below which a difference is called real
+POWER = 0.8  # chance that so many seeds would show a difference of this size
+MOST_SEEDS = 1000
+
+
+class Side(NamedTuple):
+    """A run, or a group of runs that differ in their seed."""
+
+    name: str
+    runs: dict[int, Run]  # by seed
+
+
+class Comparison(NamedTuple):
+    first: str
+    second: str
+    paired_by: str  # "seeds" or "images"
+    n: int  # of seeds or images
+    accuracy: tuple[float, float]
+    difference: float  # first - second
+    interval: tuple[float, float]
+    p: float
+    sentence: str
+
+    @property
+    def real(self) -> bool:
+        return self.p < LEVEL
+
+
+def compare(sides: Sequence[Side]) -> list[Comparison]:
+    if len(sides) < 2:
+        raise UsageError("compare needs at least two runs or groups of seeds")
+    return [compare_two(sides[0], other) for other in sides[1:]]
+
+
+def open_sides(folders: Sequence[str | Path]) -> list[Side]:
+    """Runs and groups, under names that tell them apart: the model where that is enough, else the folder."""
+    opened = [_open(Path(folder)) for folder in folders]
+    models = [next(iter(runs.values())).recipe.model.name for runs in opened]
+    names = models if len(set(models)) == len(models) else [_folder_name(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    return [Side(name, runs) for name, runs in zip(names, opened, strict=True)]
+
+
+def _open(folder: Path) -> dict[int, Run]:
+    from smallvit.many import member_paths
+
+    runs = [Run(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [Run(folder)]
+    unfinished = [run for run in runs if not run.finished]
+    if unfinished:
+        raise RunError(f"{unfinished[0].path} is not finished: go on with `smallvit resume {folder}`")
+    by_seed = {run.recipe.seed: run for run in runs}
+    if len(by_seed) < len(runs):
+        raise UsageError(f"{folder} holds runs that differ in more than their seed: give its runs one by one")
+    return by_seed
+
+
+def default_page(folders: Sequence[str | Path]) -> Path:
+    """Beside the first folder, under the names of all."""
+    return Path(folders[0]).resolve().parent / f"compare-{'-'.join(map(_folder_name, folders))}.html"
+
+
+def _folder_name(folder: str | Path) -> str:
+    return Path(folder).resolve().name
+
+
+def compare_two(first: Side, second: Side) -> Comparison:
+    seeds = sorted(first.runs.keys() & second.runs.keys())
+    if len(seeds) >= 2:
+        return over_seeds(first, second, seeds)
+    if len(first.runs) == len(second.runs) == 1:
+        return over_images(first, second)
+    raise UsageError(
+        f"{first.name} and {second.name} share {len(seeds)} seeds: pairing takes two or more, or two single runs"
+    )
+
+
+# ---- seeds -------------------------------------------------------------------------------------------
+
+
+def over_seeds(first: Side, second: Side, seeds: Sequence[int]) -> Comparison:
+    pairs = [_right(first.runs[seed], second.runs[seed]) for seed in seeds]
+    accuracy_S2 = np.array([[one.mean(), other.mean()] for one, other in pairs])
+    a, b = accuracy_S2.mean(0).tolist()
+    mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist())
+    told = (
+        f"Over {len(seeds)} seeds {_lead(first.name, second.name, mean)} "
+        f"(95% interval {_points(low)} to {_points(high)}, paired t test p {_p(p)})"
+    )
+    if p < LEVEL:
+        ending = "the difference is real."
+    else:
+        ending = f"it may be chance; {_more(accuracy_S2[:, 0] - accuracy_S2[:, 1])}"
+    return Comparison(first.name, second.name, "seeds", len(seeds), (a, b), mean, (low, high), p, f"{told}: {ending}")
+
+
+def paired_t(differences_S: Sequence[float]) -> tuple[float, float, float, float]:
+    """Mean, its t interval, and the two-sided p of no difference. Differences that do not vary at all decide alone."""
+    mean, low, high = mean_interval(differences_S)
+    n = len(differences_S)
+    error = float(np.std(differences_S, ddof=1)) / math.sqrt(n)
+    if error < 1e-12:
+        return mean, low, high, 1.0 if abs(mean) < 1e-12 else 0.0
+    return mean, low, high, float(2 * stdtr(n - 1, -abs(mean) / error))
+
+
+def seeds_needed(differences_S: Sequence[float] | NDArray[np.float64]) -> int | None:
+    """How many seeds would show a difference of this size in four of five attempts; None above a thousand."""
+    size, spread = abs(float(np.mean(differences_S))), float(np.std(differences_S, ddof=1))
+    for n in range(2, MOST_SEEDS + 1):
+        if size * math.sqrt(n) >= spread * (float(stdtrit(n - 1, 1 - LEVEL / 2)) + float(ndtri(POWER))):
+            return n
+    return None
+
+
+def _more(differences_S: NDArray[np.float64]) -> str:
+    needed = seeds_needed(differences_S)
+    if needed is None:
+        return f"if there is one, it is so small that {MOST_SEEDS:,} seeds would not tell."
+    more = max(1, needed - len(differences_S))
+    return f"if it is as large as it looks, about {more} more seed{'s' if more > 1 else ''} would tell."
+
+
+# ---- single runs -------------------------------------------------------------------------------------
+
+
+def over_images(first: Side, second: Side) -> Comparison:
+    one_N, other_N = _right(*(next(iter(side.runs.values())) for side in (first, second)))
+    n, only_first, only_second = len(one_N), int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
+    p = mcnemar(only_first, only_second)
+    difference, low, high = paired_share(only_first, only_second, n)
+    told = (
+        f"On the same {n:,} images {_lead(first.name, second.name, difference)} (95% interval {_points(low)} to "
+        f"{_points(high)}): it alone is right {only_first:,} times, {second.name} alone {only_second:,} times "
+        f"(McNemar's exact test p {_p(p)})"
+    )
+    ending = (
+        "these two trained models differ; whether the methods do, only more seeds tell (train both with --seeds 5)."
+        if p < LEVEL
+        else "it may be chance; train both with --seeds 5 to know."
+    )
+    accuracy = (float(one_N.mean()), float(other_N.mean()))
+    return Comparison(first.name, second.name, "images", n, accuracy, difference, (low, high), p, f"{told}: {ending}")
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The exact two-sided p: whether coin tosses would split the images that only one gets right so unevenly."""
+    total = only_first + only_second
+    return min(1.0, 2 * float(bdtr(min(only_first, only_second), total, 0.5))) if total else 1.0
+
+
+def paired_share(only_first: int, only_second: int, n: int) -> tuple[float, float, float]:
+    """Difference of two shares of the same images, and an interval that leaves out 0 exactly where McNemar's p is small.
+
+    Clopper and Pearson's interval of the share that the first has of the images which only one gets right. Where
+    there are none, how many there may be at most.
+    """
+    total = only_first + only_second
+    if not total:
+        reach = 1 - (LEVEL / 2) ** (1 / n)
+        return 0.0, -reach, reach
+    low = float(betaincinv(only_first, only_second + 1, LEVEL / 2)) if only_first else 0.0
+    high = float(betaincinv(only_first + 1, only_second, 1 - LEVEL / 2)) if only_second else 1.0
+    return (only_first - only_second) / n, (2 * low - 1) * total / n, (2 * high - 1) * total / n
+
+
+# ---- the same images ---------------------------------------------------------------------------------
+
+
+def _right(first: Run, second: Run) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(N,) of each run: which of the images that both were judged on it labels correctly."""
+    one, other = _predictions(first), _predictions(second)
+    sources = [Path(run.recipe.data.source).name for run in (first, second)]
+    if sources[0] != sources[1]:
+        raise UsageError(f"{first.path} and {second.path} were judged on other images: {' and '.join(sources)}")
+    shared = sorted(one.keys() & other.keys())
+    if len(shared) < max(len(one), len(other)):
+        raise UsageError(
+            f"{first.path} and {second.path} were judged on other images: they share {len(shared):,} of "
+            f"{len(one):,} and {len(other):,}"
+        )
+    if any(one[row][0] != other[row][0] for row in shared):
+        raise UsageError(f"{first.path} and {second.path} give the same images other classes")
+    return tuple(np.array([found[row][1] for row in shared]) for found in (one, other))  # type: ignore[return-value]
+
+
+def _predictions(run: Run) -> dict[int, tuple[int, bool]]:
+    """Row of the image set -> its class, and whether the run was right."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        stored: dict[str, Any] = load_file(run.path / "predictions.safetensors")
+        answers_N = stored["probabilities"].argmax(1)
+        columns = (stored["rows"].tolist(), stored["labels"].tolist(), answers_N.tolist())
+    except (OSError, SafetensorError, KeyError) as error:
+        raise RunError(f"{run.path} has no predictions to compare: {error}") from None
+    return {row: (label, label == answer) for row, label, answer in zip(*columns, strict=True)}
+
+
+# ---- words -------------------------------------------------------------------------------------------
+
+
+def _lead(first: str, second: str, difference: float) -> str:
+    if difference == 0:
+        return f"{first} is exactly as good as {second}"
+    return f"{first} is {_points(abs(difference))} points {'better' if difference > 0 else 'worse'} than {second}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _p(p: float) -> str:
+    return f"= {p:.3f}" if p >= 0.001 else "< 0.001"

@@ -1,0 +1,231 @@
+"""Where a model looks: the attention of every layer laid out over the image, and rollout through the layers.
+
+B images, M heads, Q queries, K keys, N tokens; a set of tokens is some in front (the class token), H by W cells, and
+some behind (DHVT's head tokens).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from timm.models.swin_transformer import SwinTransformerBlock
+from torch import Tensor, nn
+
+from smallvit.diagnosis.capture import AttentionCall, recorded_attention
+from smallvit.errors import UsageError
+from smallvit.models.dhvt_parts import HeadInteractedAttention
+
+Grid = tuple[int, int]
+
+
+class Tokens(NamedTuple):
+    """How a row of tokens is to be read."""
+
+    front: int
+    grid: Grid
+    behind: int = 0
+
+    @property
+    def cells(self) -> slice:
+        return slice(self.front, self.front + math.prod(self.grid))
+
+
+class AttentionMap(NamedTuple):
+    """The attention of one layer over the whole image; every row sums to 1."""
+
+    layer: str
+    weights_BMQK: Tensor
+    queries: Tokens
+    keys: Tokens
+
+
+def attention_maps(model: nn.Module, images_BCHW: Tensor) -> list[AttentionMap]:
+    """One map for every layer with softmax attention, in the order in which they run; none for a CNN."""
+    with recorded_attention(model) as calls:
+        model(images_BCHW)
+    return [laid_out(call, images_BCHW.shape) for call in calls]
+
+
+def looks(found: AttentionMap) -> Tensor:
+    """(B, M, H, W): what the class token of this layer looks at; without one, what all cells look at on average.
+
+    Attention to other tokens than cells is left out, so a map may sum to less than 1.
+    """
+    rows = slice(0, 1) if found.queries.front else found.queries.cells
+    return found.weights_BMQK[:, :, rows, found.keys.cells].mean(2).unflatten(2, found.keys.grid)
+
+
+def head_token_looks(found: AttentionMap) -> Tensor:
+    """(B, T, M, H, W): what each of DHVT's head tokens T looks at, by each head M."""
+    if not found.queries.behind:
+        raise UsageError(f"layer {found.layer} has no head tokens: they are a part of DHVT")
+    rows_BMTN = found.weights_BMQK[:, :, found.queries.cells.stop :, found.keys.cells]
+    return rows_BMTN.transpose(1, 2).unflatten(3, found.keys.grid)
+
+
+# ---- rollout -----------------------------------------------------------------------------------------
+
+
+def rollout(maps: Sequence[AttentionMap]) -> list[Tensor]:
+    """(B, Q, N) for every layer: how much of each of the first layer's tokens a query holds, if attention were all.
+
+    Heads are averaged, the identity is added for the residual connection, rows are normalised, layers are multiplied
+    (Abnar and Zuidema, 2020). Reduced keys count as the cells that they cover, a coarser stage as the mean of the
+    cells below it. A class token that enters later holds nothing of the image until it has attended.
+    """
+    joints: list[Tensor] = []
+    tokens = maps[0].queries._replace(behind=0) if maps else Tokens(0, (1, 1))
+    for found in maps:
+        mixing_BQQ = among_its_tokens(found).mean(1)
+        mixing_BQQ = mixing_BQQ + torch.eye(mixing_BQQ.shape[-1], device=mixing_BQQ.device)
+        mixing_BQQ = mixing_BQQ / mixing_BQQ.sum(-1, keepdim=True)
+        if not joints:
+            joints.append(mixing_BQQ)
+        else:
+            now = found.queries._replace(behind=0)
+            joints.append(mixing_BQQ @ (regrid(now, tokens).to(mixing_BQQ) @ joints[-1]))
+            tokens = now
+    return joints
+
+
+def rollout_looks(maps: Sequence[AttentionMap]) -> list[Tensor]:
+    """(B, H, W) for every layer on the first layer's grid: the row of the class token, or the mean of the cells."""
+    if not maps:
+        return []
+    first = maps[0].queries
+    found = []
+    for layer, joint_BQN in zip(maps, rollout(maps), strict=True):
+        rows = slice(0, 1) if layer.queries.front else layer.queries.cells
+        found.append(joint_BQN[:, rows, first.cells].mean(1).unflatten(1, first.grid))
+    return found
+
+
+def scaled(looks_LBHW: Sequence[Tensor], common: bool = False) -> list[Tensor]:
+    """Masks from 0 to 1 for drawing: divided by the maximum of the image in this layer, or in all layers."""
+    largest = [layer.amax((-2, -1), keepdim=True) for layer in looks_LBHW]
+    if common:
+        largest = [torch.stack(largest).amax(0)] * len(largest)
+    return [layer / most.clamp_min(1e-12) for layer, most in zip(looks_LBHW, largest, strict=True)]
+
+
+def on_image(mask_BHW: Tensor, size: Grid) -> Tensor:
+    """A mask as large as the image, bilinear."""
+    return F.interpolate(mask_BHW[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+
+
+# ---- one set of tokens in terms of another -----------------------------------------------------------
+
+
+def among_its_tokens(found: AttentionMap) -> Tensor:
+    """(B, M, N, N) over the class token and the cells of the queries: whatever else there is, stands for them.
+
+    A reduced key stands for the cells that it covers. A head token is made of all tokens alike, and what it saw is
+    added to the class token.
+    """
+    queries, keys = found.queries, found.keys
+    own = queries.front + math.prod(queries.grid)
+    weights_BMQK = found.weights_BMQK
+    if keys.behind:
+        seen, heads = weights_BMQK.split((weights_BMQK.shape[-1] - keys.behind, keys.behind), dim=-1)
+        weights_BMQK = seen + heads.sum(-1, keepdim=True) / seen.shape[-1]
+    if queries.behind:
+        rows, heads = weights_BMQK[:, :, :own], weights_BMQK[:, :, own:]
+        to_class = (rows[:, :, : queries.front] + heads.mean(2, keepdim=True)) / 2
+        weights_BMQK = torch.cat([to_class, rows[:, :, queries.front :]], dim=2)
+    spread = keys._replace(behind=0), queries._replace(behind=0)
+    return weights_BMQK if spread[0] == spread[1] else weights_BMQK @ regrid(*spread).to(weights_BMQK)
+
+
+def regrid(of: Tokens, into: Tokens) -> Tensor:
+    """(tokens of `of`, tokens of `into`): the shares by which each token of the one lies on those of the other.
+
+    Cells lie by area over the unit square. A token in front is its own counterpart; one without has a row of zeros.
+    """
+    table = torch.zeros(of.front + math.prod(of.grid), into.front + math.prod(into.grid))
+    for place in range(min(of.front, into.front)):
+        table[place, place] = 1.0
+    rows, columns = (_overlap(of.grid[axis], into.grid[axis]) for axis in (0, 1))
+    table[of.front :, into.front :] = torch.kron(rows, columns)
+    return table
+
+
+def _overlap(of: int, into: int) -> Tensor:
+    """(of, into): the share of each of `of` equal parts of a line that lies in each of `into` parts."""
+    starts, edges = torch.arange(of)[:, None] / of, torch.arange(into)[None] / into
+    shared = torch.minimum(starts + 1 / of, edges + 1 / into) - torch.maximum(starts, edges)
+    shared = shared.clamp_min(0.0) * of
+    return torch.where(shared < 1e-5, 0.0, shared)
+
+
+# ---- from a call to a map of the image ---------------------------------------------------------------
+
+
+def laid_out(call: AttentionCall, images: torch.Size) -> AttentionMap:
+    """The attention of a call over the cells of images of this shape (B, C, H, W)."""
+    size = (images[-2], images[-1])
+    block = next((frame for frame in reversed(call.frames) if isinstance(frame.module, SwinTransformerBlock)), None)
+    if block is not None:
+        grid = (block.shapes[0][1], block.shapes[0][2])
+        weights = _from_windows(call.weights_BMQK, grid, block.module.window_size, block.module.shift_size)
+        return AttentionMap(call.layer, weights, Tokens(0, grid), Tokens(0, grid))
+    if call.weights_BMQK.ndim != 4 or len(call.weights_BMQK) != images[0]:
+        raise UsageError(f"layer {call.layer} attends within groups of cells that cannot be put back: only Swin's can")
+    caller = call.frames[-1].module
+    behind = caller.num_heads if isinstance(caller, HeadInteractedAttention) else 0
+    queries, keys = (count - behind for count in call.weights_BMQK.shape[-2:])
+    grid = _grid_of(call, queries, size)
+    front = queries - math.prod(grid)
+    key_grid = grid if keys == queries else _shaped_like(keys - front, grid)
+    return AttentionMap(call.layer, call.weights_BMQK, Tokens(front, grid, behind), Tokens(front, key_grid, behind))
+
+
+def _grid_of(call: AttentionCall, tokens: int, size: Grid) -> Grid:
+    """The cells of the queries: as a module on the way says (as an argument or as an attribute), else by count."""
+    said = [one for frame in reversed(call.frames) for one in frame.others if _is_grid(one)]
+    root = call.frames[0].module
+    embed = vars(root).get("_modules", {}).get("patch_embed")
+    said += [getattr(embed, "grid_size", None), *getattr(embed, "grids", [])]
+    most = int(getattr(root, "num_prefix_tokens", 1)) + 1  # a distillation token beside the class token
+    fitting = [one for one in said if _is_grid(one) and 0 <= tokens - math.prod(one) <= most]
+    if fitting:
+        rows, columns = min(fitting, key=lambda one: tokens - math.prod(one))
+        return int(rows), int(columns)
+    for front in dict.fromkeys((0, most - 1, 1, 2)):
+        if tokens > front and _distortion(grid := _shaped_like(tokens - front, size), size) < 0.1:
+            return grid
+    raise UsageError(f"{tokens} tokens of layer {call.layer} are no grid over an image of {size[0]}x{size[1]} px")
+
+
+def _is_grid(one: object) -> bool:
+    return isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(side, int) for side in one)
+
+
+def _shaped_like(count: int, grid: Grid) -> Grid:
+    """So many cells in the shape that comes nearest to a grid's."""
+    shapes = [(rows, count // rows) for rows in range(1, count + 1) if count % rows == 0]
+    return min(shapes, key=lambda shape: _distortion(shape, grid))
+
+
+def _distortion(one: Grid, other: Grid) -> float:
+    return abs(math.log(one[0] * other[1] / (one[1] * other[0])))
+
+
+def _from_windows(weights_BMAA: Tensor, grid: Grid, window: Grid, shift: Grid) -> Tensor:
+    """(B, M, N, N) from windows of A cells each, put back where Swin's block cut them out of its shifted grid.
+
+    Cells that only fill up the last windows are left out, and rows sum to 1 without them.
+    """
+    count = math.prod(grid)
+    cells = torch.arange(count).view(grid).roll((-shift[0], -shift[1]), (0, 1))
+    short = (-grid[0] % window[0], -grid[1] % window[1])
+    cells = F.pad(cells, (0, short[1], 0, short[0]), value=count)  # `count`: a row and a column for what fills up
+    cells_WA = cells.unfold(0, window[0], window[0]).unfold(1, window[1], window[1]).flatten(2).flatten(0, 1)
+    weights_BMWAA = weights_BMAA.unflatten(0, (-1, len(cells_WA))).transpose(1, 2)
+    whole = weights_BMAA.new_zeros(*weights_BMWAA.shape[:2], count + 1, count + 1)
+    whole[:, :, cells_WA[:, :, None], cells_WA[:, None, :]] = weights_BMWAA
+    whole = whole[:, :, :count, :count]
+    return whole / whole.sum(-1, keepdim=True) if any(short) else whole

@@ -1,0 +1,137 @@
+"""`smallvit diagnose`: measure a finished run, and store what was found in its folder.
+
+RUN/findings/NAME.json holds the sentence and its numbers, NAME.safetensors beside it the arrays that the report draws.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smallvit.data.imageset import ImageSet
+from smallvit.diagnosis.findings import Finding
+from smallvit.diagnosis.measure import SHOWN, Labelled, Other, measure
+from smallvit.errors import RunError, UsageError
+from smallvit.models.aliases import architecture
+from smallvit.models.features import Backbone, check_model_name, create_backbone
+from smallvit.plan import Plan, read_plan
+from smallvit.randomness import generator
+from smallvit.recipe import known
+from smallvit.run import Run, write_text
+from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
+from smallvit.training.session import fixed_threads
+
+FOLDER = "findings"
+
+
+def diagnose(folder: str | Path, against: str | Path | None = None, images: int = 256) -> list[Finding]:
+    """Measure a run on some of its own images, the weightiest finding first.
+
+    `against` is another run, or the name of a model, which is then compared as it is before training.
+    """
+    run = Run(folder)
+    if not run.finished:
+        raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
+    if images < 8:
+        raise UsageError(f"--images {images}: give at least 8")
+    loaded = load_model(run.path / "model.safetensors")
+    if not loaded.header["class_names"] or run.recipe.objective.name != "supervised":
+        raise UsageError(f"{run.path} was not trained to classify: diagnose looks at classifiers")
+    plan = read_plan(run)
+    part, rows = _judged_rows(plan, images)
+    train_rows = _some(plan.split.train, images, "train")
+    with fixed_threads(known(run.recipe.threads)):
+        other = None if against is None else _other(against, loaded, plan.images, rows)
+        judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
+        found = measure(loaded.backbone, _untrained(loaded), judged, train, part, other)
+        found.append(_pictures(loaded, plan.images, rows, judged))
+    _store(run.path / FOLDER, found)
+    return found
+
+
+def _judged_rows(plan: Plan, images: int) -> tuple[str, Tensor]:
+    """Rows of the test part, or else of the validation part; without either, of the training part."""
+    for part, rows in (("test", plan.split.test), ("validation", plan.split.val), ("training", plan.split.train)):
+        if len(rows) >= 8:
+            return part, _some(rows, images, part)
+    raise UsageError("diagnose needs at least 8 images in a part of the split")
+
+
+def _some(rows: Tensor, most: int, purpose: str) -> Tensor:
+    return rows[torch.randperm(len(rows), generator=generator(0, "diagnose", purpose))[:most]]
+
+
+def _labelled(loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Labelled:
+    return Labelled(_prepared(loaded, images, rows), images.labels_N[rows])
+
+
+def _prepared(loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Tensor:
+    return loaded.augmenter.prepare(images.images_NCSS[rows], loaded.header["img_size"])
+
+
+def _untrained(loaded: LoadedModel) -> Backbone:
+    h = loaded.header
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return create_backbone(
+            h["model"], h["kwargs"], num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
+        ).eval()
+
+
+def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Other:
+    if (Path(against) / "recipe.json").is_file():
+        second = load_model(Path(against) / "model.safetensors")
+        if second.header["in_chans"] != loaded.header["in_chans"] or second.header["cache_size"] != loaded.header["cache_size"]:  # fmt: skip
+            raise UsageError(f"{against} takes images of other channels or size: the two cannot see the same images")
+        name = f"{second.header['model']} ({Path(against).resolve().name})"
+        return Other(second.backbone.model, _prepared(second, images, rows), name)
+    if Path(against).exists():
+        raise RunError(f"--against {against}: it is no run folder")
+    check_model_name(str(against))
+    h = loaded.header
+    timm_name, kwargs = architecture(str(against), h["img_size"])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = create_backbone(
+            timm_name, kwargs, num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
+        ).eval()
+    return Other(backbone.model, _prepared(loaded, images, rows), f"{against} (untrained)")
+
+
+def _pictures(loaded: LoadedModel, images: ImageSet, rows: Tensor, judged: Labelled) -> Finding:
+    """The images that attention and feature maps are shown on, with true and predicted class."""
+    shown = rows[:SHOWN]
+    with torch.no_grad():
+        answers = loaded.backbone.model(judged.images_NCHW[:SHOWN]).argmax(1)
+    pixels = images.images_NCSS[shown]
+    size = loaded.header["img_size"]
+    top = (pixels.shape[-1] - size) // 2
+    pixels = pixels[:, : 3 if pixels.shape[1] > 2 else 1, top : top + size, top : top + size]
+    names = loaded.header["class_names"]
+    labels = {
+        "true": [names[int(label)] for label in judged.labels_N[:SHOWN]],
+        "predicted": [names[int(answer)] for answer in answers],
+        "files": [images.files[int(row)] for row in shown],
+    }
+    return Finding("pictures", {"pixels": pixels.numpy().astype(np.uint8)}, {}, labels=labels)
+
+
+def _store(folder: Path, found: list[Finding]) -> None:
+    """Each finding is replaced whole; what an earlier diagnosis left and this one lacks is removed."""
+    folder.mkdir(exist_ok=True)
+    names = {finding.name for finding in found}
+    for finding in found:
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in finding.arrays.items()}
+        write_tensors(folder / f"{finding.name}.safetensors", tensors, {})
+        about = {
+            "name": finding.name, "verdict": finding.verdict, "weight": finding.weight,
+            "numbers": finding.numbers, "labels": {key: list(value) for key, value in finding.labels.items()},
+        }  # fmt: skip
+        write_text(folder / f"{finding.name}.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    for stale in folder.iterdir():
+        if stale.suffix in (".json", ".safetensors") and stale.stem not in names:
+            stale.unlink()

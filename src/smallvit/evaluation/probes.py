@@ -1,0 +1,125 @@
+"""What frozen features are worth: k-NN, a linear probe, and the signs of a collapse.
+
+N images, D width, K classes; M images of a bank that answers are looked up in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from smallvit.evaluation.statistics import wilson
+from smallvit.models.features import Backbone
+
+NEIGHBOURS = 20
+SHARPNESS = 0.07  # a neighbour at cosine c votes with the weight exp(c / SHARPNESS)
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the linear probe: 1 / (regularisation), the best on the validation part
+
+
+class Frozen(NamedTuple):
+    """Features of a part and its labels, on the CPU."""
+
+    features_ND: Tensor
+    labels_N: Tensor
+
+
+@torch.no_grad()
+def extract(backbone: Backbone, batches: Iterable[tuple[Tensor, Tensor]]) -> Frozen:
+    """The pooled features that a classifier would stand on. The model's mode is put back."""
+    was_training = backbone.training
+    backbone.eval()
+    try:
+        pairs = [(backbone(images).pooled_BD.float().cpu(), labels.cpu()) for images, labels in batches]
+    finally:
+        backbone.train(was_training)
+    features, labels = zip(*pairs, strict=True)
+    return Frozen(torch.cat(features), torch.cat(labels))
+
+
+# ---- k-NN --------------------------------------------------------------------------------------------
+
+
+def knn_votes(bank: Frozen, features_ND: Tensor, num_classes: int, k: int = NEIGHBOURS) -> Tensor:
+    """Share of the votes for each class, (N, K): the k nearest by cosine vote, the nearer the more (Wu et al. 2018)."""
+    k = min(k, len(bank.labels_N))
+    known_DM = F.normalize(bank.features_ND, dim=1).T
+    found = []
+    for some_BD in features_ND.split(1024):
+        cosine_Bk, place_Bk = (F.normalize(some_BD, dim=1) @ known_DM).topk(k, dim=1)
+        weight_Bk = ((cosine_Bk - cosine_Bk[:, :1]) / SHARPNESS).exp()  # relative to the nearest: no overflow
+        votes_BK = torch.zeros(len(some_BD), num_classes).scatter_add_(1, bank.labels_N[place_Bk], weight_Bk)
+        found.append(votes_BK / votes_BK.sum(1, keepdim=True))
+    return torch.cat(found)
+
+
+def knn_probe(train: Frozen, judged: Frozen, num_classes: int) -> dict[str, Any]:
+    votes_NK = knn_votes(train, judged.features_ND, num_classes)
+    k = min(NEIGHBOURS, len(train.labels_N))
+    return _entry("k-NN on features", votes_NK.argmax(1) == judged.labels_N, f"k = {k}, cosine, weighted votes")
+
+
+# ---- the linear probe --------------------------------------------------------------------------------
+
+
+def linear_probe(train: Frozen, val: Frozen | None, judged: Frozen) -> dict[str, Any]:
+    """Logistic regression on standardised features, by L-BFGS; `val` chooses its strength, which is 1 without it."""
+    from sklearn.linear_model import LogisticRegression
+
+    mean_D, std_D = train.features_ND.mean(0), train.features_ND.std(0).clamp_min(1e-6)
+
+    def standard(part: Frozen) -> Any:
+        return ((part.features_ND - mean_D) / std_D).numpy()
+
+    def fit(strength: float) -> Any:
+        return LogisticRegression(C=strength, max_iter=2000, tol=1e-3).fit(standard(train), train.labels_N.numpy())
+
+    if val is None:
+        chosen, model = 1.0, fit(1.0)
+    else:
+        models = {strength: fit(strength) for strength in STRENGTHS}
+        # Equally good: the more regularised one.
+        chosen = max(STRENGTHS, key=lambda c: (models[c].score(standard(val), val.labels_N.numpy()), -c))
+        model = models[chosen]
+    hits_N = torch.from_numpy(model.predict(standard(judged))) == judged.labels_N
+    why = "chosen on the validation part" if val is not None else "not chosen: there is no validation part"
+    return _entry("linear probe", hits_N, f"logistic regression by L-BFGS, C = {chosen:g}, {why}")
+
+
+def _entry(label: str, hits_N: Tensor, why: str) -> dict[str, Any]:
+    correct, n = int(hits_N.sum()), len(hits_N)
+    return {"label": label, "accuracy": correct / n, "interval": wilson(correct, n), "n": n, "why": why}
+
+
+# ---- collapse ----------------------------------------------------------------------------------------
+
+
+class Signs(NamedTuple):
+    """`spread` is 0 where all images have the same direction, and 1 where directions are even over the sphere.
+
+    `effective_rank` is exp(entropy of the singular values' shares) of the centred features: how many directions the
+    images differ in (Roy and Vetterli 2007).
+    """
+
+    spread: float
+    effective_rank: float
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.spread) and math.isfinite(self.effective_rank)
+
+
+def collapse_signs(features_ND: Tensor) -> Signs:
+    if not features_ND.isfinite().all():
+        return Signs(math.nan, math.nan)
+    unit_ND = F.normalize(features_ND.double(), dim=1)
+    centred_ND = unit_ND - unit_ND.mean(0)
+    spread = centred_ND.square().sum(1).mean().sqrt()
+    values = torch.linalg.svdvals(centred_ND)
+    share = values / values.sum().clamp_min(1e-300)
+    entropy = -(share * share.clamp_min(1e-300).log()).sum()
+    return Signs(float(spread), float(entropy.exp()))

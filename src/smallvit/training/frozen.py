@@ -1,0 +1,47 @@
+"""The frozen features of a finished run: taken once, kept in its folder, and probed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from smallvit.data.imageset import ImageSet
+from smallvit.data.loader import DeviceImages
+from smallvit.data.split import Split
+from smallvit.errors import UsageError
+from smallvit.evaluation.probes import Frozen, extract, knn_probe, linear_probe
+from smallvit.run import Run
+from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
+
+
+def frozen_parts(run: Run, images: ImageSet, split: Split) -> dict[str, Frozen]:
+    """Features and labels of the parts that hold images. The run's split and model decide them, so they are kept."""
+    model, kept = run.path / "model.safetensors", run.path / "features.safetensors"
+    rows = {name: part for name, part in zip(("train", "val", "test"), split[:3], strict=True) if len(part)}
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    if kept.is_file():
+        tensors, header = read_tensors(kept)
+        if header.get("model") == digest:
+            return {name: Frozen(tensors[name], images.labels_N[part]) for name, part in rows.items()}
+    loaded = load_model(model)
+    seen = DeviceImages(images, loaded.augmenter, torch.device("cpu"))
+    found = {name: extract(loaded.backbone, seen.plain(part, loaded.header["img_size"])) for name, part in rows.items()}
+    write_tensors(kept, {name: part.features_ND for name, part in found.items()}, {"model": digest})
+    return found
+
+
+def probe_parts(parts: Mapping[str, Frozen], num_classes: int, *, knn: bool, linear: bool) -> dict[str, Any]:
+    """Fitted on the training part, judged on the test part; without one on the validation part."""
+    part = next((name for name in ("test", "val") if name in parts), None)
+    if part is None or num_classes < 2:
+        raise UsageError("a probe needs classes, and a test or validation part: the run has none")
+    val = parts.get("val") if part == "test" else None
+    found: dict[str, Any] = {"part": part}
+    if knn:
+        found["knn"] = knn_probe(parts["train"], parts[part], num_classes)
+    if linear:
+        found["linear"] = linear_probe(parts["train"], val, parts[part])
+    return found

@@ -1,0 +1,127 @@
+"""Whether a difference is real: statistics against values from tables and scipy, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from safetensors.numpy import save_file
+
+from smallvit.comparison import compare, mcnemar, open_sides, paired_share, paired_t, seeds_needed
+from smallvit.errors import RunError, UsageError
+
+N = 400
+
+
+def make_run(
+    path: Path, right: np.ndarray, *, model: str = "vit_nano", seed: int = 0, source: str = "photos", rows: range | None = None, finished: bool = True
+) -> Path:  # fmt: skip
+    """A finished run of two classes that labels the images correctly where `right` says so."""
+    path.mkdir(parents=True)
+    resolved = {"data": {"source": source}, "model": {"name": model}, "seed": seed}
+    (path / "recipe.json").write_text(json.dumps({"asked": {}, "resolved": resolved, "choices": []}))
+    labels = np.arange(len(right)) % 2
+    answers = np.where(right, labels, 1 - labels)
+    probabilities = np.eye(2, dtype=np.float32)[answers]
+    ids = np.array(rows or range(len(right)))
+    save_file({"probabilities": probabilities, "labels": labels, "rows": ids}, path / "predictions.safetensors")
+    if finished:
+        (path / "results.json").write_text("{}")
+    return path
+
+
+def make_group(path: Path, accuracies: list[float], model: str, first_seed: int = 0) -> Path:
+    names = []
+    for seed, accuracy in enumerate(accuracies, first_seed):
+        names.append(f"seed-{seed}")
+        make_run(path / names[-1], np.arange(N) < round(accuracy * N), model=model, seed=seed)
+    (path / "group.json").write_text(json.dumps({"members": names}))
+    return path
+
+
+def test_the_paired_test_is_students() -> None:
+    differences = [0.02, 0.01, 0.035, -0.005, 0.02]
+    mean, low, high, p = paired_t(differences)
+    expected = scipy.stats.ttest_1samp(differences, 0.0)
+    assert (mean, p) == pytest.approx((np.mean(differences), expected.pvalue))
+    assert (low, high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert paired_t([0.01, 0.01])[3] == 0.0 and paired_t([0.0, 0.0])[3] == 1.0
+
+
+def test_mcnemar_is_a_binomial_test() -> None:
+    for b, c in ((32, 18), (3, 0), (10, 10), (0, 0), (1, 40)):
+        expected = scipy.stats.binomtest(b, b + c).pvalue if b + c else 1.0
+        assert mcnemar(b, c) == pytest.approx(expected)
+        difference, low, high = paired_share(b, c, 1000)
+        assert difference == pytest.approx((b - c) / 1000) and low <= difference <= high
+        assert (low > 0 or high < 0) == (mcnemar(b, c) < 0.05), "test and interval say the same"
+
+
+def test_seeds_needed_give_the_power_they_promise() -> None:
+    draw = np.random.default_rng(0)
+    differences = draw.normal(0, 1, 8)
+    differences = 0.8 + (differences - differences.mean()) / differences.std(ddof=1)
+    needed = seeds_needed(differences)
+    assert needed is not None and 12 <= needed <= 18
+    trials = draw.normal(0.8, 1, (2000, needed))
+    found = np.mean(scipy.stats.ttest_1samp(trials, 0, axis=1).pvalue < 0.05)
+    assert 0.72 < found < 0.88
+    assert seeds_needed([0.1, -0.1]) is None
+
+
+def test_groups_of_seeds(tmp_path: Path) -> None:
+    better = make_group(tmp_path / "b", [0.92, 0.925, 0.93, 0.92], "dhvt_nano")
+    plain = make_group(tmp_path / "a", [0.85, 0.86, 0.85, 0.8575], "vit_nano")
+    (found,) = compare(open_sides([better, plain]))
+    assert found.paired_by == "seeds" and found.n == 4 and found.real
+    assert found.difference == pytest.approx(0.069375)
+    assert "Over 4 seeds dhvt_nano is 6.9 points better than vit_nano" in found.sentence
+    assert found.sentence.endswith("the difference is real.")
+    near = make_group(tmp_path / "c", [0.86, 0.84, 0.86, 0.8725], "t2t_nano")
+    unsure, _ = compare(open_sides([near, plain, better]))
+    assert not unsure.real
+    assert "may be chance" in unsure.sentence and "more seeds would tell" in unsure.sentence
+
+
+def test_only_common_seeds_are_paired(tmp_path: Path) -> None:
+    one = make_group(tmp_path / "a", [0.8, 0.9, 0.7], "vit_nano")
+    other = make_group(tmp_path / "b", [0.85, 0.72, 0.5], "dhvt_nano", first_seed=1)
+    (found,) = compare(open_sides([one, other]))
+    assert found.n == 2 and found.accuracy == pytest.approx((0.8, 0.785))
+    alone = make_group(tmp_path / "c", [0.8, 0.7], "cvt_nano", first_seed=2)
+    with pytest.raises(UsageError, match="share 1 seeds"):
+        compare(open_sides([one, alone]))
+
+
+def test_single_runs_by_image(tmp_path: Path) -> None:
+    right = np.arange(N) < 300
+    other = right.copy()
+    other[:40], other[300:310] = False, True
+    one, two = make_run(tmp_path / "a", right), make_run(tmp_path / "b", other)
+    (found,) = compare(open_sides([one, two]))
+    assert (found.paired_by, found.n, found.first, found.second) == ("images", N, "a", "b")
+    assert found.p == pytest.approx(scipy.stats.binomtest(40, 50).pvalue)
+    assert "a is 7.5 points better than b" in found.sentence and "right 40 times, b alone 10 times" in found.sentence
+    assert "only more seeds tell" in found.sentence
+    (same,) = compare(open_sides([one, make_run(tmp_path / "c", right)]))
+    assert same.p == 1.0 and "exactly as good" in same.sentence and "may be chance" in same.sentence
+
+
+def test_refusals(tmp_path: Path) -> None:
+    right = np.arange(N) < 300
+    one = make_run(tmp_path / "a", right)
+    with pytest.raises(UsageError, match="at least two"):
+        compare(open_sides([one]))
+    with pytest.raises(UsageError, match="judged on other images: they share 0"):
+        compare(open_sides([one, make_run(tmp_path / "b", right, rows=range(N, 2 * N))]))
+    with pytest.raises(UsageError, match="judged on other images: photos and pictures"):
+        compare(open_sides([one, make_run(tmp_path / "c", right, source="pictures")]))
+    with pytest.raises(RunError, match="is not finished"):
+        open_sides([one, make_run(tmp_path / "d", right, finished=False)])
+    broken = make_run(tmp_path / "e", right)
+    (broken / "predictions.safetensors").unlink()
+    with pytest.raises(RunError, match="no predictions to compare"):
+        compare(open_sides([one, broken]))
