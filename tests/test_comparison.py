@@ -125,3 +125,11 @@ def test_refusals(tmp_path: Path) -> None:
     (broken / "predictions.safetensors").unlink()
     with pytest.raises(RunError, match="no predictions to compare"):
         compare(open_sides([one, broken]))
+
+
+def test_a_classifier_is_not_compared_with_the_neighbours_of_features(tmp_path: Path) -> None:
+    right = np.arange(N) < 200
+    trained, pretrained = make_run(tmp_path / "a", right), make_run(tmp_path / "ssl", ~right)
+    (pretrained / "results.json").write_text(json.dumps({"judged_by": "k-NN"}))
+    with pytest.raises(UsageError, match=r"a was judged by its classifier and .*ssl by its k-NN"):
+        compare(open_sides([trained, pretrained]))

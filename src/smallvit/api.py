@@ -240,9 +240,9 @@ def open_runs(folder: str | Path) -> list[Run]:
 
 def report(runs: Sequence[Run], out: Path) -> Path:
     """One page for one run, or for several side by side."""
-    names = dict.fromkeys(run.recipe.model.name for run in runs)
-    source = Path(runs[0].recipe.data.source).name
-    return write_report(runs, out, f"{' and '.join(names)} on {source}")
+    *others, last = dict.fromkeys(run.recipe.model.name for run in runs)
+    names = f"{', '.join(others)} and {last}" if others else last
+    return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}")
 
 
 def check_logs(names: str | None) -> list[LogType]:

@@ -82,6 +82,7 @@ def datasets(pattern: str = "") -> Rows:
 
     yield from describe_named().items()
     yield "FOLDER", "a folder of class folders, or the same below train/, val/ and test/"
+    yield "FILE.csv", "path,label[,split], with paths relative to the file"
     yield "FILE.npz", "x_train, y_train, x_test, y_test (uint8 images, whole-number labels)"
 
 

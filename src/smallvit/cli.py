@@ -29,6 +29,12 @@ cache_app = typer.Typer(no_args_is_help=True, help="Look at the decoded images t
 app.add_typer(cache_app, name="cache")
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
+Budget = Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")]
+Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
+DropPath = Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")]
+Seed = Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")]
+Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")]
+PrintRecipe = Annotated[bool, typer.Option("--print-recipe", help="Show the resolved recipe and stop.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already in --out.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once (give each --threads 1).")]
@@ -125,11 +131,11 @@ def train(
     in_chans: InChans = None,
     fit: Fit = None,
     epochs: Epochs = None,
-    budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
+    budget: Budget = None,
     batch_size: BatchSize = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    lr: Rate = None,
     init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, or from a checkpoint that the authors released (.safetensors, .pth).")] = None,
-    drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
+    drop_path: DropPath = None,
     mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
     cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
     aux: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Auxiliary loss beside the objective: drloc. Its options: --set aux.drloc.weight=0.1.")] = None,
@@ -142,15 +148,15 @@ def train(
     fraction: Fraction = None,
     recipe: RecipeName = "default",
     settings: Settings = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")] = None,
+    seed: Seed = None,
     seeds: Annotated[int | None, typer.Option(help="Train this many seeds of the same recipe.")] = None,
     jobs: Jobs = 1,
     device: Device = None,
     threads: Threads = None,
-    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    precision: Precision = None,
     compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
     log: Log = None,
-    print_recipe: Annotated[bool, typer.Option("--print-recipe", help="Show the resolved recipe and stop.")] = False,
+    print_recipe: PrintRecipe = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
@@ -179,11 +185,11 @@ def pretrain(
     in_chans: InChans = None,
     fit: Fit = None,
     epochs: Epochs = None,
-    budget: Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")] = None,
+    budget: Budget = None,
     batch_size: BatchSize = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    lr: Rate = None,
     init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, or from a checkpoint file.")] = None,
-    drop_path: Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")] = None,
+    drop_path: DropPath = None,
     val: Val = None,
     test: Test = None,
     train_on: TrainOn = None,
@@ -191,14 +197,14 @@ def pretrain(
     fraction: Fraction = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe's name or a .toml file; default pretrain-METHOD.")] = None,
     settings: Settings = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")] = None,
+    seed: Seed = None,
     seeds: Annotated[int | None, typer.Option(help="Pretrain this many seeds of the same recipe.")] = None,
     jobs: Jobs = 1,
     device: Device = None,
     threads: Threads = None,
-    precision: Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")] = None,
+    precision: Precision = None,
     log: Log = None,
-    print_recipe: Annotated[bool, typer.Option("--print-recipe", help="Show the resolved recipe and stop.")] = False,
+    print_recipe: PrintRecipe = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip

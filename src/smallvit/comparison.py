@@ -192,6 +192,12 @@ def paired_share(only_first: int, only_second: int, n: int) -> tuple[float, floa
 def _right(first: Run, second: Run) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(N,) of each run: which of the images that both were judged on it labels correctly."""
     one, other = _predictions(first), _predictions(second)
+    judges = [run.results.get("judged_by", "classifier") for run in (first, second)]
+    if judges[0] != judges[1]:
+        raise UsageError(
+            f"{first.path} was judged by its {judges[0]} and {second.path} by its {judges[1]}: train from the pretrained "
+            "one with --init and compare that, or compare both by `smallvit probe`"
+        )
     sources = [Path(run.recipe.data.source).name for run in (first, second)]
     if sources[0] != sources[1]:
         raise UsageError(f"{first.path} and {second.path} were judged on other images: {' and '.join(sources)}")

@@ -31,6 +31,7 @@ from smallvit.recipe import Recipe, validate
 
 if TYPE_CHECKING:
     from smallvit.api import Prediction
+    from smallvit.diagnosis.findings import Finding
 
 
 class Run:
@@ -100,6 +101,12 @@ class Run:
         from smallvit import api
 
         return api.evaluate(self.path, part)
+
+    def diagnose(self, against: str | Path | None = None, images: int = 256) -> list[Finding]:
+        """Why the model does well or badly, in ranked findings; they are stored and go into the report."""
+        from smallvit import api
+
+        return api.diagnose(self.path, against=against, images=images)
 
     def model(self) -> Any:
         """The trained timm model, in eval mode."""

@@ -70,3 +70,11 @@ def test_large_images_are_made_small_first() -> None:
     floors = pixel_floors(images, labels, torch.arange(40), torch.arange(40, 60))
     assert "16 x 16 pixels" in floors["knn"]["why"]
     assert floors["knn"]["accuracy"] == floors["logistic"]["accuracy"] == 1.0
+
+
+def test_of_equally_frequent_classes_the_best_counts() -> None:
+    """As after --per-class: the first of them by name may be the rarest of the test part."""
+    labels = torch.tensor([0] * 10 + [1] * 10 + [0] * 2 + [1] * 8)
+    images = torch.randint(0, 255, (30, 1, 8, 8), dtype=torch.uint8)
+    floors = pixel_floors(images, labels, torch.arange(20), torch.arange(20, 30))
+    assert floors["majority"]["accuracy"] == 0.8

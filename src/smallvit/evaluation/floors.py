@@ -26,7 +26,10 @@ def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Ten
     from sklearn.neighbors import KNeighborsClassifier
 
     y_train, y_test = labels_N[train].numpy(), labels_N[test].numpy()
-    majority = np.bincount(y_train).argmax()
+    counts_K = np.bincount(y_train)
+    tied = np.flatnonzero(counts_K == counts_K.max())
+    # Of equally frequent classes, as after --per-class, the one that scores best: a floor must not flatter.
+    majority = max(tied, key=lambda klass: int((y_test == klass).sum()))
     floors = {"majority": _entry("majority class", y_test == majority, "the most frequent class of the training part")}
 
     thin = _thinned(train)

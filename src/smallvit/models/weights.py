@@ -210,8 +210,8 @@ def _read_pickled(path: Path) -> Any:
             " state dict alone and give that file"
         ) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"{path} is not a PyTorch checkpoint, or it is damaged: {reason}") from None
+        reason = "" if isinstance(error, KeyError) else f": {error}".partition("\n")[0]  # a key says nothing to anyone
+        raise UsageError(f"{path} is not a PyTorch checkpoint, or it is damaged{reason}") from None
 
 
 def unwrap(checkpoint: Any) -> dict[str, Tensor]:
