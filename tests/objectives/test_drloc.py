@@ -283,7 +283,7 @@ def test_backbones_of_all_kinds_learn_from_it(model: str) -> None:
     found.total.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in aux.parameters())
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in backbone.parameters())
-    assert float(found.total) == pytest.approx(float(found.parts["drloc_weight"] * found.parts["drloc"]))
+    assert found.total.item() == pytest.approx(float(found.parts["drloc_weight"] * found.parts["drloc"]))
 
 
 def test_every_stage_of_a_hierarchical_model_has_a_head() -> None:
