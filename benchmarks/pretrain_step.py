@@ -26,7 +26,6 @@ import torch
 from smallvit.models.aliases import architecture
 from smallvit.models.features import create_backbone
 from smallvit.objectives.base import Setting, objectives, options_of
-from smallvit.objectives.heads import feature_width
 from smallvit.recipe import OptimizerSpec
 from smallvit.training.optimizer import make_optimizer
 from smallvit.training.step import Step
@@ -63,7 +62,7 @@ def main() -> None:
     args = parser.parse_args()
     batch, rounds = (4, 2) if args.quick else (args.batch, args.rounds)
     torch.set_num_threads(1)
-    width = feature_width(backbone(args.model, CLASSES))
+    width = backbone(args.model, CLASSES).width
     print(
         f"{args.model} ({width} wide), {batch} images of {SIZE} px, one thread, medians of {rounds} rounds, "
         f"processor time, torch {torch.__version__}\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from smallvit.errors import UsageError, nearest
-from smallvit.recipe import Recipe, build_recipe, preset_names, read_preset
+from smallvit.recipe import Recipe, build_recipe, flat, preset_names, read_preset
 
 Rows = Iterator[tuple[str, ...]]
 
@@ -118,14 +118,3 @@ def toml_line(key: str, value: Any) -> str:
         return f"# {key} is not set"
     # JSON is TOML here: no null, and no \\u escapes, of which TOML takes other ones.
     return f"{key} = {json.dumps(value, ensure_ascii=False)}"
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys, as `--set` takes them."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

@@ -69,7 +69,7 @@ def demo(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a small ViT and a small ResNet on 1,000 embedded digits, and write a report of both."""
+    """Train a ViT, a DHVT and a ResNet of 0.2 M parameters on 1,000 embedded digits, and write a report of them."""
     _announce(quiet)
     from smallvit.demo import demo as run_demo
 
@@ -101,19 +101,14 @@ def check(
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Look at the images before training: damage, copies, leaks, recipe and time. Status 1: something would spoil it."""
+    given = dict(locals())
     import json
 
     _announce(quiet or as_json)
     from smallvit.checking.check import check as run_check
     from smallvit.checking.terminal import show_report
-    from smallvit.recipe import parse_assignment
 
-    found = run_check(
-        data, model=model, img_size=img_size, in_chans=in_chans, fit=fit, epochs=epochs, budget=budget,
-        batch_size=batch_size, val=_share(val), test=_share(test), train_on=train_on, per_class=per_class,
-        fraction=fraction, recipe=recipe, settings=dict(parse_assignment(text) for text in settings or []),
-        device=device, threads=threads, fast=fast, show_progress=not (quiet or as_json),
-    )  # fmt: skip
+    found = run_check(**_asked(given), fast=fast, show_progress=not (quiet or as_json))
     if as_json:
         typer.echo(json.dumps(found.as_dict(), indent=1))
     elif not quiet:
@@ -161,18 +156,9 @@ def train(
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
+    given = dict(locals())
     _announce(quiet)
-    from smallvit.recipe import parse_assignment
-
-    chosen: dict[str, Any] = {
-        "recipe": recipe, "settings": dict(parse_assignment(text) for text in settings or []),
-        "data": data, "model": model, "img_size": img_size, "in_chans": in_chans, "fit": fit, "epochs": epochs,
-        "budget": budget, "batch_size": batch_size, "lr": lr, "init": init, "drop_path": drop_path, "mixup": mixup,
-        "cutmix": cutmix, "val": _share(val), "test": _share(test), "train_on": train_on, "per_class": per_class,
-        "fraction": fraction, "seed": seed, "device": device, "threads": threads, "precision": precision,
-        "compile": compile or None, "class_weights": class_weights, "balanced": balanced or None, "aux": aux,
-    }  # fmt: skip
-    _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
+    _run(_asked(given), {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
 
 
 @app.command()
@@ -209,17 +195,11 @@ def pretrain(
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Learn features from the images alone; then `smallvit train DATA --init RUN`. Without labels, except supcon."""
+    given = dict(locals())
     _announce(quiet)
     from smallvit import api
-    from smallvit.recipe import parse_assignment
 
-    chosen: dict[str, Any] = {
-        "recipe": api.pretraining_recipe(method, recipe), "settings": dict(parse_assignment(text) for text in settings or []),
-        "data": data, "model": model, "img_size": img_size, "in_chans": in_chans, "fit": fit, "epochs": epochs,
-        "budget": budget, "batch_size": batch_size, "lr": lr, "init": init, "drop_path": drop_path, "val": _share(val),
-        "test": _share(test), "train_on": train_on, "per_class": per_class, "fraction": fraction, "seed": seed,
-        "device": device, "threads": threads, "precision": precision,
-    }  # fmt: skip
+    chosen = _asked(given) | {"recipe": api.pretraining_recipe(method, recipe)}
     _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
 
 
@@ -426,6 +406,18 @@ def _announce(quiet: bool = False) -> None:
     """Importing torch and timm takes seconds: say so where someone is watching."""
     if not quiet and sys.stderr.isatty():
         print("loading torch ...", file=sys.stderr)
+
+
+def _asked(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a command as api.py takes them: recipe, settings, and the everyday flags among them."""
+    from smallvit.api import FLAGS
+    from smallvit.recipe import parse_assignment
+
+    # A switch that is off was not given: what the recipe says holds.
+    flags = {name: None if given[name] is False else given[name] for name in (*FLAGS, "aux") if name in given}
+    flags |= {part: _share(flags[part]) for part in ("val", "test")}
+    settings = dict(parse_assignment(text) for text in given["settings"] or [])
+    return {"recipe": given["recipe"], "settings": settings, **flags}
 
 
 def _share(text: str | None) -> float | str | None:

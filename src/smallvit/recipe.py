@@ -224,6 +224,17 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys, as `--set` takes them."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
 # ---- presets -----------------------------------------------------------------------------------------
 
 

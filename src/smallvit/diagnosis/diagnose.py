@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,13 +42,13 @@ def diagnose(folder: str | Path, against: str | Path | None = None, images: int 
     loaded = load_model(run.path / "model.safetensors")
     if not loaded.header["class_names"] or run.recipe.objective.name != "supervised":
         raise UsageError(f"{run.path} was not trained to classify: diagnose looks at classifiers")
-    plan = read_plan(run)
+    h, plan = loaded.header, read_plan(run)
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
     with fixed_threads(known(run.recipe.threads)):
         other = None if against is None else _other(against, loaded, plan.images, rows)
         judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
-        found = measure(loaded.backbone, _untrained(loaded), judged, train, part, other)
+        found = measure(loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, part, other)
         found.append(_pictures(loaded, plan.images, rows, judged))
     _store(run.path / FOLDER, found)
     return found
@@ -73,12 +74,12 @@ def _prepared(loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Tensor:
     return loaded.augmenter.prepare(images.images_NCSS[rows], loaded.header["img_size"])
 
 
-def _untrained(loaded: LoadedModel) -> Backbone:
-    h = loaded.header
+def _untrained(h: dict[str, Any], timm_name: str, kwargs: dict[str, Any]) -> Backbone:
+    """A model before training, for the images and classes of the one that is diagnosed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return create_backbone(
-            h["model"], h["kwargs"], num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
+            timm_name, kwargs, num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
         ).eval()
 
 
@@ -94,11 +95,7 @@ def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Ten
     check_model_name(str(against))
     h = loaded.header
     timm_name, kwargs = architecture(str(against), h["img_size"])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        backbone = create_backbone(
-            timm_name, kwargs, num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
-        ).eval()
+    backbone = _untrained(h, timm_name, kwargs)
     return Other(backbone.model, _prepared(loaded, images, rows), f"{against} (untrained)")
 
 

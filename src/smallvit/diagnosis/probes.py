@@ -41,7 +41,10 @@ def knn_accuracy(bank_ND: Tensor, bank_labels_N: Tensor, asked_ND: Tensor, label
 
 
 def effective_rank(features_ND: Tensor) -> float:
-    """How many directions the features use (Roy and Vetterli, 2007): exp of the entropy of their variances' shares."""
+    """How many directions the features use: exp of the entropy of their variances' shares.
+
+    After Roy and Vetterli (2007), who take singular values, not their squares.
+    """
     centred_ND = features_ND.double() - features_ND.double().mean(0)
     variances = torch.linalg.svdvals(centred_ND).square()
     if not variances.sum() > 0:

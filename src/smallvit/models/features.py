@@ -30,6 +30,7 @@ class Backbone(nn.Module):
         self.grid_indices = _stage_indices(model)
         self.memory_format = _memory_format(model)
         self.normed_grids = False  # whether the last grid is taken after the model's final norm
+        self.width = 0  # of the pooled vector, known once the model was tried
         self.grid_shapes: tuple[tuple[int, int, int], ...] = ()  # D, H, W of each grid, known once the model was tried
 
     def forward(self, images_BCSS: Tensor) -> Features:
@@ -106,6 +107,7 @@ def create_backbone(
         shape = f"{in_chans} channel{'s' if in_chans > 1 else ''} of {img_size} px"
         why = str(error) or f"timm gives no reason ({type(error).__name__})"
         raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {why}") from None
+    backbone.width = features.pooled_BD.shape[1]
     backbone.grid_shapes = tuple((grid.shape[1], grid.shape[2], grid.shape[3]) for grid in features.grids)
     return backbone
 

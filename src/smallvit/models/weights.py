@@ -57,7 +57,7 @@ def transfer(model: nn.Module, state_dict: Mapping[str, Tensor], from_grid: Grid
     `from_grid` is the grid of the checkpoint's positions, where it is not square.
     """
     own = model.state_dict()
-    heads = _classifiers(model)
+    heads = classifier_names(model)
     fitting: dict[str, Tensor] = {}
     resized: dict[str, str] = {}
     dropped: dict[str, str] = {}
@@ -92,7 +92,7 @@ def _resized(
     return theirs and (resample(table_1ND, theirs, own_1ND, ours), f"{theirs} to {ours}")
 
 
-def _classifiers(model: nn.Module) -> tuple[str, ...]:
+def classifier_names(model: nn.Module) -> tuple[str, ...]:
     """How the names of the classifier's tensors begin."""
     get = getattr(model, "get_classifier", None)
     found = get() if get is not None else ()

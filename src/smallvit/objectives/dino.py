@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
-from smallvit.objectives.heads import Teacher, cosine_momentum, feature_width, full_precision, projector
+from smallvit.objectives.heads import Teacher, cosine_momentum, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised, forward_views
 from smallvit.recipe import Auto, Rate
 from smallvit.types import Batch, Context, Loss, View
@@ -53,7 +53,7 @@ class DINO(SelfSupervised):
         small = setting.img_size if o.small_size == "auto" else o.small_size
         large = View(2, setting.img_size, o.large_scale)
         self.views = (large, View(o.small_crops, small, o.small_scale)) if o.small_crops else (large,)
-        self.head = Prototypes(feature_width(backbone), o.hidden, o.bottleneck, o.outputs)
+        self.head = Prototypes(backbone.width, o.hidden, o.bottleneck, o.outputs)
         self.teacher = Teacher(backbone, self.head)
         self.register_buffer("centre_O", torch.zeros(o.outputs))
         self.mean_O = self.centre_O.clone()  # of the teacher's outputs in the step under way

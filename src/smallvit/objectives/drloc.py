@@ -13,6 +13,7 @@ not do. Pairs are drawn with replacement; the two cells of a pair may be the sam
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -117,6 +118,7 @@ def true_distances(first_BM: Tensor, second_BM: Tensor, grid: Grid, signed: bool
     return delta_BM2 + delta_BM2.new_tensor([H - 1, W - 1]) if signed else delta_BM2.abs()
 
 
+@cache
 def chance_error(grid: Grid, signed: bool) -> float:
     """The mean error, over both axes, of always answering the median distance."""
     errors = []

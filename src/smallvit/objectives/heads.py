@@ -35,18 +35,6 @@ def projector(
     return nn.Sequential(*layers)
 
 
-def feature_width(backbone: Backbone) -> int:
-    """Of the pooled vector; found by trying, since timm's attributes for it differ between models."""
-    was_training = backbone.training
-    backbone.eval()
-    try:
-        with torch.no_grad():
-            images = torch.zeros(1, backbone.in_chans, backbone.img_size, backbone.img_size)
-            return int(backbone(images).pooled_BD.shape[1])
-    finally:
-        backbone.train(was_training)
-
-
 class Teacher(nn.Module):
     """A copy of a backbone and its head that follows them slowly and never learns by itself.
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from smallvit.data.mixing import mix
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
-from smallvit.objectives.heads import feature_width, full_precision
+from smallvit.objectives.heads import full_precision
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised, forward_views
 from smallvit.recipe import Auto, Rate
 from smallvit.types import Batch, Context, Loss, View
@@ -54,7 +54,7 @@ class IDMM(SelfSupervised):
         small = setting.img_size if o.small_size == "auto" else o.small_size
         large = View(o.large_crops, setting.img_size, o.large_scale)
         self.views = (large, View(o.small_crops, small, o.small_scale)) if o.small_crops else (large,)
-        self.instances = nn.Linear(feature_width(backbone), setting.num_trained)
+        self.instances = nn.Linear(backbone.width, setting.num_trained)
         nn.init.trunc_normal_(self.instances.weight, std=0.02)
         nn.init.zeros_(self.instances.bias)
         # Row of the ImageSet -> row of the layer. The split stands in the run, so the checkpoint does not hold it.

@@ -19,7 +19,7 @@ from torch import Tensor
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
-from smallvit.objectives.heads import Teacher, feature_width, full_precision, projector
+from smallvit.objectives.heads import Teacher, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.recipe import Auto
 from smallvit.types import Batch, Context, Features, Loss, View
@@ -46,7 +46,7 @@ class MoCov2(SelfSupervised):
         super().__init__(backbone, options, setting)
         o = self.options
         self.views = (View(2, setting.img_size),)
-        self.head = projector((feature_width(backbone), o.hidden, o.width), norm=False)
+        self.head = projector((backbone.width, o.hidden, o.width), norm=False)
         self.teacher = Teacher(backbone, self.head)
         self.register_buffer("queue_QP", F.normalize(torch.randn(queue_length(o.queue, setting), o.width), dim=1))
         self.register_buffer("next_place", torch.zeros((), dtype=torch.int64))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
-from smallvit.objectives.heads import Teacher, cosine_momentum, feature_width, full_precision, projector
+from smallvit.objectives.heads import Teacher, cosine_momentum, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.types import Batch, Context, Features, Loss, View
 
@@ -39,7 +39,7 @@ class MoCov3(SelfSupervised):
         super().__init__(backbone, options, setting)
         o = self.options
         self.views = (View(2, setting.img_size),)
-        self.head = projector((feature_width(backbone), o.hidden, o.hidden, o.width), last_norm=True)
+        self.head = projector((backbone.width, o.hidden, o.hidden, o.width), last_norm=True)
         self.predictor = projector((o.width, o.hidden, o.width), last_norm=True)
         self.teacher = Teacher(backbone, self.head)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
-from smallvit.objectives.heads import feature_width, full_precision, projector
+from smallvit.objectives.heads import full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.types import Batch, Context, Features, Loss, View
 
@@ -37,7 +37,7 @@ class SimCLR(SelfSupervised):
     def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
         super().__init__(backbone, options, setting)
         self.views = (View(2, setting.img_size),)
-        self.head = projector((feature_width(backbone), self.options.hidden, self.options.width))
+        self.head = projector((backbone.width, self.options.hidden, self.options.width))
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         features: Features = backbone(batch.views[0])

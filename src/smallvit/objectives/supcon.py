@@ -19,7 +19,7 @@ from torch import Tensor
 
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
-from smallvit.objectives.heads import feature_width, full_precision, projector
+from smallvit.objectives.heads import full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.types import Batch, Context, Features, Loss, View
 
@@ -39,7 +39,7 @@ class SupCon(SelfSupervised):
     def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
         super().__init__(backbone, options, setting)
         self.views = (View(2, setting.img_size),)
-        width = feature_width(backbone)
+        width = backbone.width
         self.head = projector((width, width, self.options.width), norm=False)
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smallvit.errors import RunError
+from smallvit.recipe import flat
 from smallvit.report.figures import Curve
 from smallvit.run import Run
 
@@ -67,13 +68,13 @@ class Content(NamedTuple):
 
 def collect(runs: Sequence[Run]) -> list[Content]:
     recipes = [run.read("recipe.json") for run in runs]
-    labels = name_runs([flatten(recipe["resolved"]) for recipe in recipes], [run.path.name for run in runs])
+    labels = name_runs([flat(recipe["resolved"]) for recipe in recipes], [run.path.name for run in runs])
     return [
         Content(
             label=label,
             series=number,
-            asked=flatten(recipe.get("asked", {})),
-            resolved=flatten(recipe["resolved"]),
+            asked=flat(recipe.get("asked", {})),
+            resolved=flat(recipe["resolved"]),
             choices=run.choices,
             command=recipe.get("command", ""),
             env=run.read("env.json"),
@@ -158,17 +159,6 @@ def shared(pairs: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
 
 
 # ---- the recipe --------------------------------------------------------------------------------------
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys, as `--set` takes them."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def show(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,21 +14,22 @@ from smallvit.errors import UsageError
 from smallvit.evaluation.probes import Frozen, extract, knn_probe, linear_probe
 from smallvit.run import Run
 from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
+from smallvit.training.initial import digest
 
 
 def frozen_parts(run: Run, images: ImageSet, split: Split) -> dict[str, Frozen]:
     """Features and labels of the parts that hold images. The run's split and model decide them, so they are kept."""
     model, kept = run.path / "model.safetensors", run.path / "features.safetensors"
     rows = {name: part for name, part in zip(("train", "val", "test"), split[:3], strict=True) if len(part)}
-    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    own = digest(model)
     if kept.is_file():
         tensors, header = read_tensors(kept)
-        if header.get("model") == digest:
+        if header.get("model") == own:
             return {name: Frozen(tensors[name], images.labels_N[part]) for name, part in rows.items()}
     loaded = load_model(model)
     seen = DeviceImages(images, loaded.augmenter, torch.device("cpu"))
     found = {name: extract(loaded.backbone, seen.plain(part, loaded.header["img_size"])) for name, part in rows.items()}
-    write_tensors(kept, {name: part.features_ND for name, part in found.items()}, {"model": digest})
+    write_tensors(kept, {name: part.features_ND for name, part in found.items()}, {"model": own})
     return found
 
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
-from smallvit.models.weights import Transfer, load_authors_weights, read_checkpoint, transfer
+from smallvit.models.weights import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
 from smallvit.training.checkpoint import HEADER, read_tensors
 
@@ -33,7 +33,7 @@ def digest(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UsageError(f"--init {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 class Started(NamedTuple):
@@ -66,11 +66,8 @@ def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple
         tensors, header = read_tensors(path)
         if "class_names" in header:
             if tuple(header["class_names"]) != class_names:
-                tensors = {name: t for name, t in tensors.items() if not name.startswith(_classifier(backbone))}
+                tensors = {
+                    name: t for name, t in tensors.items() if not name.startswith(classifier_names(backbone.model))
+                }
             return transfer(backbone.model, tensors)
     return load_authors_weights(backbone.model, read_checkpoint(path))
-
-
-def _classifier(backbone: Backbone) -> str:
-    head = backbone.model.get_classifier()  # type: ignore[operator]
-    return next(f"{name}." for name, module in backbone.model.named_modules() if module is head)
