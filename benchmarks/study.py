@@ -3,10 +3,14 @@
     python benchmarks/study.py benchmarks/studies/dhvt-cifar.toml --data cifar10.npz [--jobs 2] [--show]
 
 A study is a TOML file: what all arms share, the arms, the seconds of processor time each run may train for, and which
-arms are compared. The cost of a step is measured first, the arms taking turns, and gives each arm its number of
-epochs; these stay fixed from then on. Every run is a process with one thread. What a run found is stored in
-docs/results/NAME.json as soon as it ends, so a study goes on where it was stopped; --show only prints the tables.
-Nothing selects: there is no validation part, and the last weights are judged once on the test part.
+arms are compared. Keys are those of `smallvit.api.train`. An arm with a table `first` has two stages: it spends `share`
+of its time on the first (with a `method` it pretrains, without one it trains on the labels) and starts the second from
+what that gave. `reuse` names another study whose runs of the same arm count here, too.
+
+The cost of a step is measured first, the arms taking turns, and gives each stage its number of epochs; these stay fixed
+from then on. Every run is a process with one thread. What a run found is stored in docs/results/NAME.json as soon as it
+ends, so a study goes on where it was stopped; --show only prints the tables. Nothing selects: there is no validation
+part, and the last weights are judged once on the test part.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
 from smallvit.run import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
+STORE = ROOT / "docs" / "results"
 ROUNDS, STEPS = 7, 6  # of the measurement
 
 
@@ -40,14 +45,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no further run after this time")
     parser.add_argument("--show", action="store_true", help="print the tables of what is there")
+    parser.add_argument("--one", nargs=2, metavar=("ARM", "SEED"), help="a single run, as the study starts it")
     given = parser.parse_args()
     study = tomllib.loads(given.study.read_text())
-    store = ROOT / "docs" / "results" / f"{given.study.stem}.json"
+    store = STORE / f"{given.study.stem}.json"
     record = json.loads(store.read_text()) if store.is_file() else {}
+    if given.one:
+        run_one(study, record, given.one[0], int(given.one[1]), store.stem, given.data)
+        return
     if not given.show:
         if record.get("arms_asked") != study["arms"] or record.get("shared") != study["shared"]:
             record = start(study, given.data)
-            save(store, record)
+        reuse(study, record)
+        save(store, record)
         run_all(study, record, given, store)
     print(tables(study, record))
 
@@ -56,16 +66,42 @@ def save(store: Path, record: dict[str, Any]) -> None:
     write_text(store, json.dumps(record, indent=1) + "\n")
 
 
+def stages(study: dict[str, Any], arm: str) -> list[dict[str, Any]]:
+    """What `smallvit.api.train` is asked for, one stage after the other, and the share of the time that each takes."""
+    asked = dict(study["arms"][arm])
+    first = asked.pop("first", None)
+    last = study["shared"] | asked
+    if first is None:
+        return [last | {"share": 1.0}]
+    settings = asked.get("settings", {}) | first.get("settings", {})
+    return [last | first | {"settings": settings}, last | {"share": 1.0 - first["share"]}]
+
+
+def reuse(study: dict[str, Any], record: dict[str, Any]) -> None:
+    """Runs of an arm that another study has made, with its number of epochs."""
+    for arm, name in study.get("reuse", {}).items():
+        other = json.loads((STORE / f"{name}.json").read_text())
+        same = ("cpu_seconds", "shared", "train_images", "test_images")
+        if any(other[key] != record[key] for key in same) or other["arms_asked"][arm] != study["arms"][arm]:
+            sys.exit(f"{arm} is another arm in {name}: its runs cannot be used here")
+        record["arms"][arm] = other["arms"][arm]
+        record["runs"] |= {key: run for key, run in other["runs"].items() if key.split("/")[0] == arm}
+
+
 # ---- how many epochs the time is worth -----------------------------------------------------------------
 
 
 def start(study: dict[str, Any], data: str) -> dict[str, Any]:
     steps, plans = measure(study, data)
-    arms = {}
-    for name, seconds in steps.items():
-        per_epoch = len(plans[name].split.train) // plans[name].recipe.batch_size
-        epochs = max(1, round(study["cpu_seconds"] / (seconds * per_epoch)))
-        arms[name] = {"step_ms": round(seconds * 1000, 2), "steps_per_epoch": per_epoch, "epochs": epochs}
+    arms: dict[str, Any] = {}
+    for arm in study["arms"]:
+        costs = []
+        for stage in stages(study, arm):
+            plan, seconds = plans[kind(stage)], steps[kind(stage)]
+            per_epoch = len(plan.split.train) // plan.recipe.batch_size
+            epochs = max(1, round(study["cpu_seconds"] * stage["share"] / (seconds * per_epoch)))
+            costs.append({"step_ms": round(seconds * 1000, 2), "steps_per_epoch": per_epoch, "epochs": epochs})
+        arms[arm] = costs[-1] | ({"first": costs[0]} if len(costs) > 1 else {})
     plan = next(iter(plans.values()))
     return {
         "title": study["title"], "cpu_seconds": study["cpu_seconds"], "shared": study["shared"],
@@ -74,29 +110,35 @@ def start(study: dict[str, Any], data: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def kind(stage: dict[str, Any]) -> str:
+    """Stages that differ in their share of the time only are of one kind, and cost the same."""
+    return json.dumps({key: value for key, value in stage.items() if key != "share"}, sort_keys=True)
+
+
 def measure(study: dict[str, Any], data: str) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median processor time of a step of every arm, the arms taking turns."""
-    from smallvit.api import make_recipe
+    """Median processor time of a step of every kind of stage, all taking turns."""
+    from smallvit.api import make_recipe, pretraining_recipe
     from smallvit.plan import make_plan
     from smallvit.training.build import build_training
     from smallvit.training.loop import take_step
     from smallvit.training.session import fixed_threads
 
     plans, trainings = {}, {}
-    for number, (name, arm) in enumerate(study["arms"].items()):
-        asked = make_recipe(**study["shared"], **arm, data=data, threads=1, epochs=1)
-        plans[name] = make_plan(asked, with_floors=not number)
-        trainings[name] = build_training(plans[name].recipe, plans[name].images, plans[name].split)
-    times: dict[str, list[float]] = {name: [] for name in plans}
+    for one in dict.fromkeys(kind(stage) for arm in study["arms"] for stage in stages(study, arm)):
+        flags = json.loads(one)
+        recipe = pretraining_recipe(flags.pop("method")) if "method" in flags else "default"
+        plan = make_plan(make_recipe(recipe, **flags, data=data, threads=1, epochs=2), with_floors=not plans)
+        plans[one], trainings[one] = plan, build_training(plan.recipe, plan.images, plan.split)
+    times: dict[str, list[float]] = {one: [] for one in plans}
     with fixed_threads(1):
         for turn in range(ROUNDS + 1):
-            for name, t in trainings.items():
+            for one, t in trainings.items():
                 before = time.process_time()
-                for number in range(STEPS):
-                    take_step(t, turn, number % len(t.loader), 1e-5)
+                for step in range(STEPS):
+                    take_step(t, 1, step % len(t.loader), 1e-5)
                 if turn:  # the first warms up
-                    times[name].append((time.process_time() - before) / STEPS)
-    return {name: statistics.median(values) for name, values in times.items()}, plans
+                    times[one].append((time.process_time() - before) / STEPS)
+    return {one: statistics.median(values) for one, values in times.items()}, plans
 
 
 # ---- the runs ------------------------------------------------------------------------------------------
@@ -111,46 +153,54 @@ def run_all(study: dict[str, Any], record: dict[str, Any], given: argparse.Names
     while waiting or active:
         while waiting and len(active) < given.jobs and time.monotonic() - started < 60 * given.minutes:
             arm, seed = waiting.pop(0)
-            folder = ROOT / "runs" / "studies" / store.stem / f"{arm}-{seed}"
-            active[launch(study, record, arm, seed, folder, given.data)] = (arm, seed, folder)
+            active[launch(given, arm, seed, folder_of(store.stem, arm, seed))] = (arm, seed)
         if not active:
             break
         process, status, usage = os.wait4(-1, 0)
-        arm, seed, folder = active.pop(process)
+        arm, seed = active.pop(process)
+        folder = folder_of(store.stem, arm, seed)
         if status:
             sys.exit(f"{arm}, seed {seed} failed: {(folder.parent / f'{folder.name}.log').read_text()[-2000:]}")
-        record["runs"][f"{arm}/{seed}"] = read_run(folder) | {"cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1)}
+        run = read_run(folder) | {"cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1)}
+        record["runs"][f"{arm}/{seed}"] = run
         save(store, record)
         done = total - len(waiting) - len(active)
         left = (time.monotonic() - started) / done * (total - done) / 60
-        accuracy = record["runs"][f"{arm}/{seed}"]["accuracy"]
-        print(f"{done}/{total} {arm} seed {seed}: {accuracy:.1%}, about {left:.0f} min left", flush=True)
+        print(f"{done}/{total} {arm} seed {seed}: {run['accuracy']:.1%}, about {left:.0f} min left", flush=True)
 
 
-def launch(study: dict[str, Any], record: dict[str, Any], arm: str, seed: int, folder: Path, data: str) -> int:
+def folder_of(study: str, arm: str, seed: int) -> Path:
+    return ROOT / "runs" / "studies" / study / f"{arm}-{seed}"
+
+
+def launch(given: argparse.Namespace, arm: str, seed: int, folder: Path) -> int:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if (folder / "recipe.json").is_file():
-        command = ["resume", str(folder), "--quiet"]
-    else:
-        settings = study["shared"] | study["arms"][arm] | {"epochs": record["arms"][arm]["epochs"], "seed": seed}
-        command = ["train", data, "--out", str(folder), "--threads", "1", "--quiet", "--overwrite", *flags(settings)]
     with (folder.parent / f"{folder.name}.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "smallvit", *command], stdout=log, stderr=log,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            [sys.executable, __file__, str(given.study), "--data", given.data, "--one", arm, str(seed)],
+            stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         ).pid  # fmt: skip
 
 
-def flags(settings: dict[str, Any]) -> list[str]:
-    """The command line of keyword arguments: `settings` become --set, a list becomes a repeated flag."""
-    found: list[str] = []
-    for name, value in settings.items():
-        if name == "settings":
-            found += [part for key, v in value.items() for part in ("--set", f"{key}={json.dumps(v)}")]
-        else:
-            for one in value if isinstance(value, list) else [value]:
-                found += [f"--{name.replace('_', '-')}", str(one)]
-    return found
+def run_one(study: dict[str, Any], record: dict[str, Any], arm: str, seed: int, name: str, data: str) -> None:
+    """The stages of an arm one after the other, each going on where it was stopped."""
+    from smallvit.api import pretrain, resume, train
+    from smallvit.run import Run
+
+    asked, costs = stages(study, arm), record["arms"][arm]
+    last = folder_of(name, arm, seed)
+    for stage in asked:
+        is_last = stage is asked[-1]
+        folder = last if is_last else last.with_name(f"{last.name}-first")
+        epochs = costs["epochs"] if is_last else costs["first"]["epochs"]
+        flags = {key: value for key, value in stage.items() if key != "share"}
+        if is_last and len(asked) > 1:
+            flags["init"] = last.with_name(f"{last.name}-first")
+        if not (folder / "recipe.json").is_file():
+            do = pretrain if "method" in flags else train
+            do(data, out=folder, overwrite=True, threads=1, epochs=epochs, seed=seed, show_progress=False, **flags)
+        elif not Run(folder).finished:
+            resume(folder, show_progress=False)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -160,8 +210,11 @@ def read_run(folder: Path) -> dict[str, Any]:
     results = json.loads((folder / "results.json").read_text())
     stored = load_file(folder / "predictions.safetensors")
     right = stored["probabilities"].argmax(1) == stored["labels"]
+    first = folder.with_name(f"{folder.name}-first") / "results.json"
+    before = json.loads(first.read_text())["parts"]["test"]["accuracy"] if first.is_file() else None
     return {
         "accuracy": results["parts"]["test"]["accuracy"],
+        **({} if before is None else {"accuracy_first": before}),
         "right": np.packbits(right).tobytes().hex(),
         "train_seconds": results["timing"]["train_seconds"],
         "parameters": results["model"]["parameters"],
@@ -188,9 +241,8 @@ def tables(study: dict[str, Any], record: dict[str, Any]) -> str:
             parameters = next(iter(runs.values()))["parameters"]
             mean = "{:.1f} ({:.1f} to {:.1f})".format(*mean_interval(accuracy))
             each = ", ".join(f"{value:.1f}" for value in accuracy)
-            lines.append(
-                f"| {arm} | {parameters:,} | {facts['epochs']} | {facts['step_ms']} | {cpu:.0f} | {each} | {mean} |"
-            )
+            epochs, step = (_by_stage(facts, key) for key in ("epochs", "step_ms"))
+            lines.append(f"| {arm} | {parameters:,} | {epochs} | {step} | {cpu:.0f} | {each} | {mean} |")
     lines += [
         f"| *{floor['label']}* | | | | | | {100 * floor['accuracy']:.1f} |" for floor in record["floors"].values()
     ]
@@ -207,6 +259,10 @@ def tables(study: dict[str, Any], record: dict[str, Any]) -> str:
                 f"| {100 * low:+.1f} to {100 * high:+.1f} |"
             )
     return "\n".join(lines)
+
+
+def _by_stage(facts: dict[str, Any], key: str) -> str:
+    return f"{facts['first'][key]} + {facts[key]}" if "first" in facts else str(facts[key])
 
 
 def seeds_of(record: dict[str, Any], arm: str) -> dict[int, dict[str, Any]]:
