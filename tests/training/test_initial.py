@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
+from safetensors.torch import save_file
 
 import smallvit
 from smallvit import Run
@@ -96,6 +98,15 @@ def test_a_killed_run_goes_on_where_the_file_is_gone(first: Run, tmp_path: Path)
         smallvit.resume(broken, show_progress=False)
 
 
+def test_another_model_is_refused_by_its_name(first: Run, tmp_path: Path) -> None:
+    held = first.recipe.model.timm_name
+    with pytest.raises(UsageError, match=f"holds {held}, and this run is resnet_nano: give --model {held}$"):
+        smallvit.train("digits", init=first.path, model="resnet_nano", out=tmp_path / "run", **SMALL)
+    with pytest.raises(UsageError, match=r"this run is deit_tiny \(deit_tiny_patch16_224\): give"):
+        smallvit.train("digits", init=first.path, model="deit_tiny", img_size=224, out=tmp_path / "run", **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -120,3 +131,24 @@ def _written(path: Path, content: bytes) -> Path:
 def _saved(path: Path, content: Any) -> Path:
     torch.save(content, path)
     return path
+
+
+def test_fine_tuning_from_given_weights_with_dense_relative_localization(tmp_path: Path) -> None:
+    """Liu et al.'s table 5: weights of 1,000 classes from a file, other classes, the loss on."""
+    kwargs = {"patch_size": 2, "embed_dim": 16, "depths": [1, 1], "num_heads": [1, 2], "window_size": 2}
+    given = timm.create_model("swin_tiny_patch4_window7_224", num_classes=1000, in_chans=1, img_size=8, **kwargs)
+    file = tmp_path / "imagenet.safetensors"
+    save_file(given.state_dict(), file)
+    settings = {f"model.kwargs.{key}": value for key, value in kwargs.items()}
+    run = smallvit.train(
+        "digits", recipe="liu2021-swin", model="swin_tiny_patch4_window7_224", init=file, img_size=8, batch_size=16,
+        epochs=1, out=tmp_path / "run", **{**SMALL, "settings": {**settings, "aux.drloc.hidden": 16, "optimizer.lr": 1e-12}},
+    )  # fmt: skip
+    after = tensors(run)
+    assert after["head.fc.weight"].shape == (10, 32)
+    for name, tensor in given.state_dict().items():
+        if name in after and not name.startswith("head."):
+            torch.testing.assert_close(after[name], tensor, rtol=0, atol=1e-6)
+    assert not [name for name in after if "drloc" in name]
+    losses = [record["parts"]["drloc"] for record in run.metrics if record["kind"] == "train"]
+    assert losses and all(loss > 0 for loss in losses)
