@@ -92,6 +92,8 @@ def reuse(study: dict[str, Any], record: dict[str, Any]) -> None:
 
 
 def start(study: dict[str, Any], data: str) -> dict[str, Any]:
+    from smallvit.plan import compute_floors
+
     steps, plans = measure(study, data)
     arms: dict[str, Any] = {}
     for arm in study["arms"]:
@@ -100,13 +102,17 @@ def start(study: dict[str, Any], data: str) -> dict[str, Any]:
             plan, seconds = plans[kind(stage)], steps[kind(stage)]
             per_epoch = len(plan.split.train) // plan.recipe.batch_size
             epochs = max(1, round(study["cpu_seconds"] * stage["share"] / (seconds * per_epoch)))
-            costs.append({"step_ms": round(seconds * 1000, 2), "steps_per_epoch": per_epoch, "epochs": epochs})
+            costs.append({
+                "step_ms": round(seconds * 1000, 2), "steps_per_epoch": per_epoch, "epochs": epochs,
+                "train_images": len(plan.split.train),
+            })  # fmt: skip
         arms[arm] = costs[-1] | ({"first": costs[0]} if len(costs) > 1 else {})
-    plan = next(iter(plans.values()))
+    plan = max(plans.values(), key=lambda plan: len(plan.split.train))
     return {
         "title": study["title"], "cpu_seconds": study["cpu_seconds"], "shared": study["shared"],
         "arms_asked": study["arms"], "arms": arms, "machine": environment("cpu", 1), "date": time.strftime("%Y-%m-%d"),
-        "train_images": len(plan.split.train), "test_images": len(plan.split.test), "floors": plan.floors, "runs": {},
+        "train_images": len(plan.split.train), "test_images": len(plan.split.test), "runs": {},
+        "floors": compute_floors(plan.images, plan.split),
     }  # fmt: skip
 
 
@@ -127,7 +133,7 @@ def measure(study: dict[str, Any], data: str) -> tuple[dict[str, float], dict[st
     for one in dict.fromkeys(kind(stage) for arm in study["arms"] for stage in stages(study, arm)):
         flags = json.loads(one)
         recipe = pretraining_recipe(flags.pop("method")) if "method" in flags else "default"
-        plan = make_plan(make_recipe(recipe, **flags, data=data, threads=1, epochs=2), with_floors=not plans)
+        plan = make_plan(make_recipe(recipe, **flags, data=data, threads=1, epochs=2), with_floors=False)
         plans[one], trainings[one] = plan, build_training(plan.recipe, plan.images, plan.split)
     times: dict[str, list[float]] = {one: [] for one in plans}
     with fixed_threads(1):
