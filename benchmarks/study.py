@@ -74,7 +74,8 @@ def stages(study: dict[str, Any], arm: str) -> list[dict[str, Any]]:
     if first is None:
         return [last | {"share": 1.0}]
     settings = asked.get("settings", {}) | first.get("settings", {})
-    return [last | first | {"settings": settings}, last | {"share": 1.0 - first["share"]}]
+    both = last | first | ({"settings": settings} if settings else {})
+    return [both, last | {"share": 1.0 - first["share"]}]
 
 
 def reuse(study: dict[str, Any], record: dict[str, Any]) -> None:
@@ -245,7 +246,7 @@ def tables(study: dict[str, Any], record: dict[str, Any]) -> str:
             accuracy = [100 * run["accuracy"] for run in runs.values()]
             cpu = statistics.mean(run["cpu_seconds"] for run in runs.values())
             parameters = next(iter(runs.values()))["parameters"]
-            mean = "{:.1f} ({:.1f} to {:.1f})".format(*mean_interval(accuracy))
+            mean = "{:.1f} ({:.1f} to {:.1f})".format(*mean_interval(accuracy)) if len(runs) > 1 else "one seed"
             each = ", ".join(f"{value:.1f}" for value in accuracy)
             epochs, step = (_by_stage(facts, key) for key in ("epochs", "step_ms"))
             lines.append(f"| {arm} | {parameters:,} | {epochs} | {step} | {cpu:.0f} | {each} | {mean} |")
