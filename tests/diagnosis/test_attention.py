@@ -182,6 +182,32 @@ def test_head_tokens_of_dhvt() -> None:
         head_token_looks(attention_maps(*build("vit_pico", {"img_size": 16}))[0])
 
 
+def test_only_the_class_token_of_cait_asks() -> None:
+    arguments = {"img_size": (32, 48), "embed_dim": 24, "depth": 1, "num_heads": 2, "patch_size": 8}
+    torch.manual_seed(0)
+    model = timm.create_model("cait_xxs24_224", num_classes=3, in_chans=1, **arguments).eval()
+    images = torch.randn(2, 1, 32, 48)
+    maps = attention_maps(model, images)
+    assert [found.layer for found in maps] == ["blocks_token_only.0.attn", "blocks_token_only.1.attn"]
+    block = model.blocks_token_only[0]
+    given: list[Tensor] = []
+    handle = block.attn.register_forward_pre_hook(lambda _module, args: given.append(args[0]))
+    with torch.no_grad():
+        model(images)
+    handle.remove()
+    tokens_BND = given[0]
+    query_BE, key_BNE = block.attn.q(tokens_BND[:, 0])[:, :12], block.attn.k(tokens_BND)[..., :12]
+    expected_BN = torch.einsum("be,bne->bn", query_BE * 12**-0.5, key_BNE).softmax(1)
+    for found in maps:
+        assert (found.queries, found.keys, found.tokens) == (Tokens(1, (0, 0)), Tokens(1, (4, 6)), Tokens(1, (4, 6)))
+    torch.testing.assert_close(looks(maps[0])[:, 0].flatten(1), expected_BN[:, 1:])
+    first, second = rollout(maps)
+    torch.testing.assert_close(first[:, 1:], torch.eye(25)[1:].expand(2, 24, 25))  # cells stay what they are
+    torch.testing.assert_close(first[:, 0, 1:], maps[0].weights_BMQK.mean(1)[:, 0, 1:] / 2)
+    torch.testing.assert_close(second.sum(-1), torch.ones(2, 25))
+    assert rollout_looks(maps)[-1].shape == (2, 4, 6)
+
+
 def test_rollout_is_the_published_one() -> None:
     golden = load_file(GOLDEN / "rollout.safetensors")
     tokens = Tokens(1, (4, 4))

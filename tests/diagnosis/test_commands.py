@@ -45,7 +45,7 @@ def test_compare_two_runs(trained: Trained, tmp_path: Path) -> None:
     done = run_here("compare", one, other, "--cka", "--images", 16, "--json", "--out", tmp_path / "page.html")
     (found,) = json.loads(done.out)
     assert found["paired_by"] == "images" and found["real"] == (found["p"] < 0.05)
-    assert "resnet_nano (resnet_nano)" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "How alike layers are: vit_pico and resnet_nano" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert run_here("compare", one).status == 2
 
 

@@ -40,7 +40,7 @@ def test_a_vit_against_another_run(trained: Trained) -> None:
         assert set(arrays) == set(finding.arrays)
     assert {name: (run.path / name).read_bytes() for name in before} == before
     similarity = found["similarity"]
-    assert similarity.labels["other"] == ["resnet_nano (resnet_nano)"]
+    assert similarity.labels["other"] == ["resnet_nano"]
     assert similarity.arrays["cka"].shape == tuple(len(similarity.labels[key]) for key in ("rows", "columns"))
     assert np.isfinite(similarity.arrays["cka"]).all()
     assert (similarity.arrays["low"] <= similarity.arrays["high"]).all()

@@ -7,8 +7,8 @@ import timm
 import torch
 
 import smallvit.models  # noqa: F401
-from smallvit.diagnosis.attention import attention_maps
-from smallvit.diagnosis.locality import distances, locality, uniform_locality
+from smallvit.diagnosis import attention_maps, locality
+from smallvit.diagnosis.locality import distances, uniform_locality
 from smallvit.errors import UsageError
 
 

@@ -16,7 +16,15 @@ import smallvit
 from helpers import run_here
 from smallvit import Run
 from smallvit.errors import UsageError
-from smallvit.evaluation.probes import Frozen, collapse_signs, extract, knn_probe, knn_votes, linear_probe
+from smallvit.evaluation.probes import (
+    Frozen,
+    collapse_signs,
+    effective_rank,
+    extract,
+    knn_probe,
+    knn_votes,
+    linear_probe,
+)
 from smallvit.models.features import create_backbone
 from smallvit.training.checkpoint import read_tensors, write_tensors
 
@@ -86,13 +94,24 @@ def test_signs_of_features_that_are_spread_evenly() -> None:
     assert signs.spread == pytest.approx(1, abs=0.01) and signs.effective_rank == pytest.approx(16, abs=0.2)
 
 
+def test_effective_rank_counts_directions() -> None:
+    wide = numbers(400, 10)
+    assert effective_rank(wide) == pytest.approx(10, rel=0.05)
+    assert effective_rank(wide) == collapse_signs(wide).effective_rank
+    assert effective_rank(100 * wide) == pytest.approx(effective_rank(wide)), "length does not count"
+    assert effective_rank(wide[:, :3] @ numbers(3, 10, seed=1)) < 3.001
+    one_in_four = [*[[1.0, 0.0], [-1.0, 0.0]] * 9, [0.0, 1.0], [0.0, -1.0]]
+    shares = torch.tensor([3.0, 1.0]) / 4  # 18 and 2 images: squares 18 and 2, singular values 3 to 1
+    assert effective_rank(torch.tensor(one_in_four)) == pytest.approx(float(torch.special.entr(shares).sum().exp()))
+
+
 def test_signs_of_a_collapse() -> None:
     alike = collapse_signs(numbers(1, 16) + 1e-4 * numbers(200, 16, seed=1))
     assert alike.spread < 0.001 and alike.is_finite
     line = collapse_signs(numbers(1, 16) + numbers(200, 1, seed=1) * numbers(1, 16, seed=2))
     assert line.spread > 0.3 and line.effective_rank < 2.5  # unit vectors of a line lie on an arc
     same = collapse_signs(torch.ones(50, 4))
-    assert same.spread == pytest.approx(0, abs=1e-6)
+    assert same.spread == pytest.approx(0, abs=1e-6) and same.effective_rank == 0
     assert not collapse_signs(torch.full((5, 4), math.nan)).is_finite
 
 

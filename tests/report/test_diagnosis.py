@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 
 from smallvit.errors import RunError
 from smallvit.report.page import write_report
+from smallvit.report.stored import VERSION
 from smallvit.run import Run
 
 MakeRun = Callable[..., Run]
@@ -27,7 +28,7 @@ ROWS, COLUMNS = ["stem", *LAYERS], ["conv1", "layer1", "</script><script>alert(3
 def store(run: Run, name: str, verdict: str, weight: float, labels: dict[str, Any], **arrays: np.ndarray) -> None:
     folder = run.path / "findings"
     folder.mkdir(exist_ok=True)
-    about = {"name": name, "verdict": verdict, "weight": weight, "numbers": {}, "labels": labels}
+    about = {"version": VERSION, "name": name, "verdict": verdict, "weight": weight, "numbers": {}, "labels": labels}
     (folder / f"{name}.json").write_text(json.dumps(about), encoding="utf-8")
     save_file({key: np.ascontiguousarray(value) for key, value in arrays.items()}, folder / f"{name}.safetensors")
 
@@ -94,6 +95,20 @@ def test_a_damaged_finding_is_named(make_run: MakeRun, tmp_path: Path) -> None:
     (run.path / "findings" / "locality.safetensors").write_bytes(b"nothing")
     with pytest.raises(RunError, match=r"locality\.safetensors"):
         write_report([run], tmp_path / "r.html", "x")
+
+
+@pytest.mark.parametrize("version", [None, VERSION + 1])
+def test_a_diagnosis_of_another_version_is_left_out(
+    make_run: MakeRun, tmp_path: Path, version: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file = diagnosed(make_run()), "locality.json"
+    about = json.loads((run.path / "findings" / file).read_text(encoding="utf-8")) | {"version": version}
+    if version is None:
+        del about["version"]
+    (run.path / "findings" / file).write_text(json.dumps(about), encoding="utf-8")
+    page = write_report([run], tmp_path / "r.html", "x").read_text(encoding="utf-8")
+    assert "run `smallvit diagnose` on it again" in page and "It looks far" not in page and "<script" not in page
+    assert "`smallvit diagnose`" in capsys.readouterr().err
 
 
 # ---- in a browser ------------------------------------------------------------------------------------

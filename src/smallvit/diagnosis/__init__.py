@@ -3,10 +3,10 @@
 Everything here measures a model on images and changes neither. `diagnose.diagnose` does it all for a run.
 """
 
+from smallvit.diagnosis.attended import locality
 from smallvit.diagnosis.attention import attention_maps, head_token_looks, looks, rollout, rollout_looks
 from smallvit.diagnosis.cka import cka, feature_cka
 from smallvit.diagnosis.featuremaps import feature_maps
-from smallvit.diagnosis.locality import locality
 
 __all__ = [
     "attention_maps",

@@ -1,7 +1,7 @@
 """Where a model looks: the attention of every layer laid out over the image, and rollout through the layers.
 
 B images, M heads, Q queries, K keys, N tokens; a set of tokens is some in front (the class token), H by W cells, and
-some behind (DHVT's head tokens).
+some behind (DHVT's head tokens). Where only the class token asks (CaiT), the queries have no cells.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from timm.models.swin_transformer import SwinTransformerBlock
+from timm.models.xcit import XCA
 from torch import Tensor, nn
 
 from smallvit.diagnosis.capture import AttentionCall, recorded_attention
@@ -20,6 +21,7 @@ from smallvit.errors import UsageError
 from smallvit.models.dhvt_parts import HeadInteractedAttention
 
 Grid = tuple[int, int]
+MOST_FRONT = 2  # class and distillation token
 
 
 class Tokens(NamedTuple):
@@ -41,6 +43,11 @@ class AttentionMap(NamedTuple):
     weights_BMQK: Tensor
     queries: Tokens
     keys: Tokens
+
+    @property
+    def tokens(self) -> Tokens:
+        """What there is after the layer: its queries; where none of them is a cell, also the cells as they were."""
+        return Tokens(self.queries.front, self.queries.grid if math.prod(self.queries.grid) else self.keys.grid)
 
 
 def attention_maps(model: nn.Module, images_BCHW: Tensor) -> list[AttentionMap]:
@@ -78,17 +85,13 @@ def rollout(maps: Sequence[AttentionMap]) -> list[Tensor]:
     cells below it. A class token that enters later holds nothing of the image until it has attended.
     """
     joints: list[Tensor] = []
-    tokens = maps[0].queries._replace(behind=0) if maps else Tokens(0, (1, 1))
-    for found in maps:
+    for place, found in enumerate(maps):
         mixing_BQQ = among_its_tokens(found).mean(1)
         mixing_BQQ = mixing_BQQ + torch.eye(mixing_BQQ.shape[-1], device=mixing_BQQ.device)
         mixing_BQQ = mixing_BQQ / mixing_BQQ.sum(-1, keepdim=True)
-        if not joints:
-            joints.append(mixing_BQQ)
-        else:
-            now = found.queries._replace(behind=0)
-            joints.append(mixing_BQQ @ (regrid(now, tokens).to(mixing_BQQ) @ joints[-1]))
-            tokens = now
+        if joints:
+            mixing_BQQ = mixing_BQQ @ (regrid(found.tokens, maps[place - 1].tokens).to(mixing_BQQ) @ joints[-1])
+        joints.append(mixing_BQQ)
     return joints
 
 
@@ -96,7 +99,7 @@ def rollout_looks(maps: Sequence[AttentionMap]) -> list[Tensor]:
     """(B, H, W) for every layer on the first layer's grid: the row of the class token, or the mean of the cells."""
     if not maps:
         return []
-    first = maps[0].queries
+    first = maps[0].tokens
     found = []
     for layer, joint_BQN in zip(maps, rollout(maps), strict=True):
         rows = slice(0, 1) if layer.queries.front else layer.queries.cells
@@ -124,11 +127,15 @@ def among_its_tokens(found: AttentionMap) -> Tensor:
     """(B, M, N, N) over the class token and the cells of the queries: whatever else there is, stands for them.
 
     A reduced key stands for the cells that it covers. A head token is made of all tokens alike, and what it saw is
-    added to the class token.
+    added to the class token. Cells that do not ask stay what they are.
     """
     queries, keys = found.queries, found.keys
     own = queries.front + math.prod(queries.grid)
     weights_BMQK = found.weights_BMQK
+    if own == queries.front:
+        asked = weights_BMQK @ regrid(keys, found.tokens).to(weights_BMQK)
+        stay_NN = torch.eye(asked.shape[-1]).to(asked)[own:]
+        return torch.cat([asked, stay_NN.expand(*asked.shape[:2], *stay_NN.shape)], dim=2)
     if keys.behind:
         seen, heads = weights_BMQK.split((weights_BMQK.shape[-1] - keys.behind, keys.behind), dim=-1)
         weights_BMQK = seen + heads.sum(-1, keepdim=True) / seen.shape[-1]
@@ -175,8 +182,14 @@ def laid_out(call: AttentionCall, images: torch.Size) -> AttentionMap:
     if call.weights_BMQK.ndim != 4 or len(call.weights_BMQK) != images[0]:
         raise UsageError(f"layer {call.layer} attends within groups of cells that cannot be put back: only Swin's can")
     caller = call.frames[-1].module
+    if isinstance(caller, XCA):
+        raise UsageError(f"layer {call.layer} attends among channels, not among cells")
     behind = caller.num_heads if isinstance(caller, HeadInteractedAttention) else 0
     queries, keys = (count - behind for count in call.weights_BMQK.shape[-2:])
+    if queries < keys and queries <= MOST_FRONT:
+        grid = _grid_of(call, keys, size)
+        asked = Tokens(keys - math.prod(grid), grid)
+        return AttentionMap(call.layer, call.weights_BMQK, Tokens(queries, (0, 0)), asked)
     grid = _grid_of(call, queries, size)
     front = queries - math.prod(grid)
     key_grid = grid if keys == queries else _shaped_like(keys - front, grid)

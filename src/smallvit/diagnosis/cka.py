@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from smallvit.diagnosis.capture import watched_outputs
@@ -58,8 +59,10 @@ def cka(
     for batch in batches:
         images_BCHW, others_BCHW = (batch, batch) if isinstance(batch, Tensor) else batch
         check_batch(len(images_BCHW))
-        names_A, grams_AX = layer_grams(first, images_BCHW)
-        names_C, grams_CX = (names_A, grams_AX) if same else layer_grams(second, others_BCHW)
+        # numpy's threads wait in a loop: on a busy machine one more than torch may use costs thirty times the work.
+        with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+            names_A, grams_AX = layer_grams(first, images_BCHW)
+            names_C, grams_CX = (names_A, grams_AX) if same else layer_grams(second, others_BCHW)
         if sums.batches and (rows, columns) != (names_A, names_C):
             raise UsageError("the model runs other layers from batch to batch: CKA needs the same ones")
         rows, columns = names_A, names_C

@@ -15,18 +15,18 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.diagnosis.findings import Finding
-from smallvit.diagnosis.measure import SHOWN, Labelled, Other, measure
+from smallvit.diagnosis.measure import Labelled, Other, measure
+from smallvit.diagnosis.measure_attention import SHOWN
 from smallvit.errors import RunError, UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import Backbone, check_model_name, create_backbone
 from smallvit.plan import Plan, read_plan
 from smallvit.randomness import generator
 from smallvit.recipe import known
+from smallvit.report.stored import FINDINGS, VERSION
 from smallvit.run import Run, write_text
 from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
 from smallvit.training.session import fixed_threads
-
-FOLDER = "findings"
 
 
 def diagnose(folder: str | Path, against: str | Path | None = None, images: int = 256) -> list[Finding]:
@@ -50,7 +50,7 @@ def diagnose(folder: str | Path, against: str | Path | None = None, images: int 
         judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
         found = measure(loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, part, other)
         found.append(_pictures(loaded, plan.images, rows, judged))
-    _store(run.path / FOLDER, found)
+    _store(run.path / FINDINGS, found)
     return found
 
 
@@ -88,7 +88,8 @@ def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Ten
         second = load_model(Path(against) / "model.safetensors")
         if second.header["in_chans"] != loaded.header["in_chans"] or second.header["cache_size"] != loaded.header["cache_size"]:  # fmt: skip
             raise UsageError(f"{against} takes images of other channels or size: the two cannot see the same images")
-        name = f"{second.header['model']} ({Path(against).resolve().name})"
+        model, folder = second.header["model"], Path(against).resolve().name
+        name = model if folder == model else f"{model} ({folder})"
         return Other(second.backbone.model, _prepared(second, images, rows), name)
     if Path(against).exists():
         raise RunError(f"--against {against}: it is no run folder")
@@ -114,7 +115,7 @@ def _pictures(loaded: LoadedModel, images: ImageSet, rows: Tensor, judged: Label
         "predicted": [names[int(answer)] for answer in answers],
         "files": [images.files[int(row)] for row in shown],
     }
-    return Finding("pictures", {"pixels": pixels.numpy().astype(np.uint8)}, {}, labels=labels)
+    return Finding("pictures", {"pixels": pixels.numpy().astype(np.uint8)}, {}, labels)
 
 
 def _store(folder: Path, found: list[Finding]) -> None:
@@ -125,7 +126,7 @@ def _store(folder: Path, found: list[Finding]) -> None:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in finding.arrays.items()}
         write_tensors(folder / f"{finding.name}.safetensors", tensors, {})
         about = {
-            "name": finding.name, "verdict": finding.verdict, "weight": finding.weight,
+            "version": VERSION, "name": finding.name, "verdict": finding.verdict, "weight": finding.weight,
             "numbers": finding.numbers, "labels": {key: list(value) for key, value in finding.labels.items()},
         }  # fmt: skip
         write_text(folder / f"{finding.name}.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")

@@ -1,21 +1,20 @@
-"""How far a model looks: distance, spread and nearness of attention, by layer and head.
+"""How far a layer looks: distance, spread and nearness of attention, head by head.
 
-B images, L layers, M heads, N cells. Tokens that are no cells are left out, and reduced keys count as the cells that
-they cover, so that layers of all models can be compared.
+B images, M heads, Q queries, K keys, N cells. Tokens that are no cells are left out, and reduced keys count as the cells
+that they cover, so that layers of all models can be compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from smallvit.diagnosis.attention import AttentionMap, Grid, Tokens, among_its_tokens, laid_out
-from smallvit.diagnosis.capture import recorded_attention
-from smallvit.errors import UsageError
+from smallvit.diagnosis.attention import AttentionMap, Grid, Tokens, among_its_tokens
+
+AT_ONCE = 2**21  # weights: over 32 x 32 cells even one image takes its room
 
 
 class Locality(NamedTuple):
@@ -28,34 +27,28 @@ class Locality(NamedTuple):
     near_M: Tensor  # share of the attention that stays within the 3 x 3 cells around its own
 
 
-def locality(model: nn.Module, batches: Iterable[Tensor]) -> list[Locality]:
-    """Of every layer that attends among at least two cells; empty for a CNN."""
-    sums: dict[str, list[Tensor]] = {}
-    grids: dict[str, Grid] = {}
-    images = 0
-    for images_BCHW in batches:
-        images += len(images_BCHW)
-        with recorded_attention(model) as calls:
-            model(images_BCHW)
-        for call in calls:
-            found = laid_out(call, images_BCHW.shape)
-            if math.prod(found.queries.grid) > 1:
-                for weights_1MQK in found.weights_BMQK.split(1):  # over 32 x 32 cells even one image takes its room
-                    measured = _measure(found._replace(weights_BMQK=weights_1MQK))
-                    before = sums.get(call.layer)
-                    sums[call.layer] = [a + b for a, b in zip(before, measured, strict=True)] if before else measured
-                grids[call.layer] = found.queries.grid
-    if not images:
-        raise UsageError("locality needs at least one batch of images")
-    return [Locality(layer, grids[layer], *(total / images for total in totals)) for layer, totals in sums.items()]
+def locality_of(found: AttentionMap) -> Locality:
+    """Of a layer whose cells attend among each other, on average over the images of the map."""
+    B, M = found.weights_BMQK.shape[:2]
+    cells, N = found.queries.cells, math.prod(found.queries.grid)
+    mean_MNN = torch.zeros(M, N, N, dtype=torch.float64)
+    entropy_M = torch.zeros(M, dtype=torch.float64)
+    for some_BMQK in found.weights_BMQK.split(max(1, AT_ONCE // (M * N * N))):
+        among_BMNN = among_its_tokens(found._replace(weights_BMQK=some_BMQK))[:, :, cells, cells]
+        among_BMNN = among_BMNN / among_BMNN.sum(-1, keepdim=True).clamp_min(1e-12)
+        mean_MNN += among_BMNN.sum(0) / B
+        entropy_M += torch.special.entr(among_BMNN).sum((0, 2, 3)) / (B * N * math.log(N))
+    apart_NN = distances(found.queries.grid).double()
+    near_NN = apart_NN * found.queries.grid[1] < 1.5  # a diagonal neighbour is 1.41 cells away
+    distance_M, near_M = ((mean_MNN * table_NN).sum((1, 2)) / N for table_NN in (apart_NN, near_NN))
+    return Locality(found.layer, found.queries.grid, distance_M, entropy_M, near_M)
 
 
 def uniform_locality(grid: Grid) -> Locality:
     """What a layer that looks at every cell alike would give."""
     count = math.prod(grid)
     weights = torch.full((1, 1, count, count), 1 / count)
-    distance_M, entropy_M, near_M = _measure(AttentionMap("", weights, Tokens(0, grid), Tokens(0, grid)))
-    return Locality("uniform", grid, distance_M, entropy_M, near_M)
+    return locality_of(AttentionMap("uniform", weights, Tokens(0, grid), Tokens(0, grid)))
 
 
 def distances(grid: Grid) -> Tensor:
@@ -63,15 +56,3 @@ def distances(grid: Grid) -> Tensor:
     rows, columns = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     places = torch.stack([rows, columns], dim=-1).reshape(-1, 2).double() / grid[1]
     return torch.cdist(places, places).float()
-
-
-def _measure(found: AttentionMap) -> list[Tensor]:
-    """Distance, entropy and nearness."""
-    tokens = found.queries
-    among_BMNN = among_its_tokens(found)[:, :, tokens.cells, tokens.cells].double()
-    among_BMNN = among_BMNN / among_BMNN.sum(-1, keepdim=True).clamp_min(1e-12)
-    apart_NN = distances(tokens.grid).to(among_BMNN)
-    near_NN = apart_NN * tokens.grid[1] < 1.5  # a diagonal neighbour is 1.41 cells away
-    distance_M = (among_BMNN * apart_NN).sum(-1).mean((0, 2))
-    entropy_M = torch.special.entr(among_BMNN).sum(-1).mean((0, 2)) / math.log(among_BMNN.shape[-1])
-    return [distance_M, entropy_M, (among_BMNN * near_NN).sum(-1).mean((0, 2))]

@@ -1,33 +1,31 @@
-"""All measurements of one model on one set of images, each as a finding.
+"""All measurements of one model on one set of images, then what they say together.
 
-N images, B of a batch, L layers, M heads, H by W cells, S side of a picture.
+N images, B of a batch, L layers, C channels, H by W cells; in a table of similarities A layers by C of the other model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smallvit.console import say, warn
-from smallvit.diagnosis import findings
-from smallvit.diagnosis.attention import AttentionMap, attention_maps, head_token_looks, looks, rollout_looks
-from smallvit.diagnosis.capture import recorded_attention
+from smallvit.console import bar, warn
 from smallvit.diagnosis.cka import LEAST_BATCHES, LEAST_IMAGES, cka, even_batches
 from smallvit.diagnosis.featuremaps import feature_maps, main_convolutions
 from smallvit.diagnosis.findings import Array, Finding
-from smallvit.diagnosis.locality import Locality, locality, uniform_locality
-from smallvit.diagnosis.probes import effective_rank, heads, knn_accuracy, layer_vectors, position_similarity
+from smallvit.diagnosis.judge import judge
+from smallvit.diagnosis.measure_attention import SHOWN, measure_attention
+from smallvit.diagnosis.probes import layer_vectors
 from smallvit.errors import UsageError
+from smallvit.evaluation.probes import Frozen, effective_rank, knn_probe
+from smallvit.evaluation.statistics import wilson
 from smallvit.models.features import Backbone
-from smallvit.models.locality import ShiftedPatchEmbed
-from smallvit.models.t2t import TokensToToken
 
-SHOWN = 6  # images whose attention and feature maps are kept
-PER_BATCH = 16  # images whose attention is in memory at once
+PER_BATCH = 64
 REPLICATES = 100
 
 
@@ -37,8 +35,8 @@ class Labelled(NamedTuple):
     images_NCHW: Tensor
     labels_N: Tensor
 
-    def batches(self, size: int = PER_BATCH) -> tuple[Tensor, ...]:
-        return self.images_NCHW.split(size)
+    def batches(self) -> tuple[Tensor, ...]:
+        return self.images_NCHW.split(PER_BATCH)
 
 
 class Other(NamedTuple):
@@ -54,174 +52,147 @@ def measure(
 ) -> list[Finding]:
     """Everything that the model has something to show for: a CNN has no heads, a ViT without a table no positions."""
     model, classes = backbone.model, int(max(judged.labels_N.max(), train.labels_N.max())) + 1
+    found: list[Finding] = []
     steps: list[tuple[str, Callable[[], list[Finding]]]] = [
         ("fit", lambda: [measure_fit(model, judged, train, part)]),
-        ("attention", lambda: measure_attention(backbone, untrained.model, judged)),
-        ("feature maps", lambda: measure_maps(backbone, judged)),
-        ("neighbours and rank", lambda: measure_layers(backbone, judged, train, classes)),
-        ("similarity", lambda: measure_similarity(model, judged, other)),
-    ]
-    found: list[Finding] = []
-    for name, step in steps:
-        say(f"measuring {name}")
-        try:
-            found += step()
-        except UsageError as error:  # of a model that is built unlike any that is known here
-            warn(f"{name} cannot be measured: {error}")
-    return sorted(found, key=lambda finding: -finding.weight)
+        ("attention", lambda: measure_attention(backbone, untrained.model, judged.images_NCHW)),
+        ("feature maps", lambda: measure_maps(model, judged, _attends(found))),
+        ("neighbours and rank", lambda: measure_layers(model, judged, train, classes)),
+        ("its layers among themselves", lambda: [measure_similarity(model, judged, Other(model, judged.images_NCHW, ""))]),
+        *([(f"its layers and {other.name}", lambda: [measure_similarity(model, judged, other)])] if other else []),
+    ]  # fmt: skip
+    with bar("measuring", len(steps)) as advance:
+        for name, step in steps:
+            try:
+                found += step()
+            except UsageError as error:  # of a model that is built unlike any that is known here
+                warn(f"{name} cannot be measured: {error}")
+            advance(1, note=name)
+    return judge(found)
+
+
+# ---- fit ---------------------------------------------------------------------------------------------
 
 
 def measure_fit(model: nn.Module, judged: Labelled, train: Labelled, part: str) -> Finding:
-    return findings.fit(_right(model, train), _right(model, judged), part)
+    """Right answers of training images, without augmentation, and of others, each with its interval."""
+    numbers: dict[str, float] = {}
+    for prefix, images in (("train_", train), ("", judged)):
+        right, n = _right(model, images), len(images.labels_N)
+        low, high = wilson(right, n)
+        numbers |= {f"{prefix}accuracy": right / n, f"{prefix}low": low, f"{prefix}high": high, f"{prefix}images": float(n)}  # fmt: skip
+    numbers["gap"] = numbers["train_accuracy"] - numbers["accuracy"]
+    return Finding("fit", {}, numbers, {"part": [part]})
 
 
 @torch.no_grad()
-def _right(model: nn.Module, images: Labelled) -> tuple[int, int]:
+def _right(model: nn.Module, images: Labelled) -> int:
     model.eval()
-    answers = torch.cat([model(some).argmax(1) for some in images.batches(64)])
-    return int((answers == images.labels_N).sum()), len(answers)
-
-
-# ---- attention ---------------------------------------------------------------------------------------
-
-
-def measure_attention(backbone: Backbone, untrained: nn.Module, judged: Labelled) -> list[Finding]:
-    model, size, grid = backbone.model, backbone.img_size, backbone.final_grid
-    now = locality(model, judged.batches())
-    if not now:
-        return [findings.tokens((grid[0], grid[1]), size, attends=False)] if grid else []
-    initial = locality(untrained, judged.batches())
-    even = [uniform_locality(one.grid) for one in now]
-    layers = [one.layer for one in now]
-    found = [
-        findings.tokens(now[0].grid, size, attends=True),
-        findings.locality(layers, _by_key(now), _by_key(initial), _by_key(even), mixes_neighbours(model)),
-        attention_finding(attention_maps(model, judged.images_NCHW[:SHOWN])),
-    ]
-    measured = heads(model, judged.batches())
-    selectivity = [one.selectivity_M.numpy() for one in measured]
-    likeness = [one.likeness_MM.numpy() for one in measured]
-    found.append(findings.heads([one.layer for one in measured], selectivity, likeness))
-    places, before = position_similarity(model), position_similarity(untrained)
-    if places is not None and before is not None:
-        found.append(findings.positions(places.similarity_NN.numpy(), places.correlation, before.correlation))
-    return found
-
-
-def mixes_neighbours(model: nn.Module) -> bool:
-    """Whether something other than attention looks beyond a cell's own pixels; a plain patch embedding does not."""
-    return any(
-        isinstance(module, TokensToToken | ShiftedPatchEmbed)
-        or (isinstance(module, nn.Conv2d) and max(module.kernel_size) > max(module.stride))
-        for module in model.modules()
-    )
-
-
-def _by_key(layers: list[Locality]) -> dict[str, list[Array]]:
-    return {
-        "distance": [one.distance_M.numpy() for one in layers],
-        "entropy": [one.entropy_M.numpy() for one in layers],
-        "near": [one.near_M.numpy() for one in layers],
-    }
-
-
-def attention_finding(maps: list[AttentionMap]) -> Finding:
-    """What each layer looks at in a few images: over all heads, head by head, by rollout, from DHVT's head tokens."""
-    arrays: dict[str, Array] = {}
-    for number, (found, rolled) in enumerate(zip(maps, rollout_looks(maps), strict=True)):
-        arrays[f"looks.{number}"] = looks(found).numpy().astype(np.float16)
-        arrays[f"rollout.{number}"] = rolled.numpy().astype(np.float16)
-        if found.queries.behind:
-            arrays[f"head_tokens.{number}"] = head_token_looks(found).mean(2).numpy().astype(np.float16)
-    alike = [_alike(looks(found).mean(1)) for found in maps]
-    layers = [found.layer for found in maps]
-    verdict, weight = findings.same_looks(layers, alike)
-    numbers = {"same_looks": alike[-1]}
-    return Finding("attention", arrays, numbers, verdict, weight, {"layers": layers})
-
-
-def _alike(looks_BHW: Tensor) -> float:
-    """Mean correlation between images of where a layer looks; a layer that looks everywhere alike has none."""
-    flat_BN = looks_BHW.flatten(1).double()
-    if len(flat_BN) < 2 or flat_BN.shape[1] < 3 or (flat_BN.std(1) / flat_BN.mean(1) < 0.05).any():
-        return 0.0
-    table_BB = torch.corrcoef(flat_BN)
-    return float(table_BB[torch.ones_like(table_BB, dtype=torch.bool).triu(1)].mean())
+    answers = torch.cat([model(some).argmax(1) for some in images.batches()])
+    return int((answers == images.labels_N).sum())
 
 
 # ---- maps and layers ---------------------------------------------------------------------------------
 
 
-def measure_maps(backbone: Backbone, judged: Labelled) -> list[Finding]:
-    """Every convolution of a CNN; of other models the grids of their blocks or stages."""
-    model = backbone.model
-    names, maps = _maps(model, judged.images_NCHW[:SHOWN])
+def measure_maps(model: nn.Module, judged: Labelled, attends: bool) -> list[Finding]:
+    """Every convolution of a CNN; of models that attend the grids of their blocks or stages."""
+    names, maps = _maps(model, judged.images_NCHW[:PER_BATCH], attends)
     if not maps:
         return []
     arrays: dict[str, Array] = {
-        f"mean.{number}": one_BCHW.mean(1).numpy().astype(np.float16) for number, one_BCHW in enumerate(maps)
+        f"mean.{number}": one_BCHW[:SHOWN].mean(1).numpy().astype(np.float16) for number, one_BCHW in enumerate(maps)
     }
-    _, many = _maps(model, judged.images_NCHW[:64])
-    dead = [float((one.amax((0, 2, 3)) == one.amin((0, 2, 3))).double().mean()) for one in many]
-    return [findings.dead_channels(names, arrays, dead)]
+    dead = [float((one.amax((0, 2, 3)) == one.amin((0, 2, 3))).double().mean()) for one in maps]
+    arrays["dead"] = np.asarray(dead)
+    return [Finding("feature_maps", arrays, {"dead_last": dead[-1]}, {"layers": names})]
 
 
 @torch.no_grad()
-def _maps(model: nn.Module, images_BCHW: Tensor) -> tuple[list[str], list[Tensor]]:
-    with recorded_attention(model) as calls:
-        model(images_BCHW[:1])
-    if not calls and main_convolutions(model):
+def _maps(model: nn.Module, images_BCHW: Tensor, attends: bool) -> tuple[list[str], list[Tensor]]:
+    if not attends and main_convolutions(model):
         found = feature_maps(model, images_BCHW)
         return [one.layer for one in found], [one.map_BCHW for one in found]
-    if not callable(getattr(model, "forward_intermediates", None)):
+    if not _has_blocks(model):
         return [], []
     model.eval()
     grids = model.forward_intermediates(images_BCHW, intermediates_only=True)  # type: ignore[operator]
     return _block_names(model), [grid_BDHW.float() for grid_BDHW in grids]
 
 
+def _attends(found: Sequence[Finding]) -> bool:
+    return any(one.numbers["attends"] > 0 for one in found if one.name == "tokens")
+
+
+def _has_blocks(model: nn.Module) -> bool:
+    return callable(getattr(model, "forward_intermediates", None))
+
+
 def _block_names(model: nn.Module) -> list[str]:
     return [str(info["module"]) for info in getattr(model, "feature_info", [])]
 
 
-def measure_layers(backbone: Backbone, judged: Labelled, train: Labelled, classes: int) -> list[Finding]:
-    model = backbone.model
-    if not callable(getattr(model, "forward_intermediates", None)):
+def measure_layers(model: nn.Module, judged: Labelled, train: Labelled, classes: int) -> list[Finding]:
+    """By block: what its nearest neighbours are worth, and how many directions its features use."""
+    if not _has_blocks(model):
         return []
-    bank, asked = layer_vectors(model, train.batches(64)), layer_vectors(model, judged.batches(64))
+    bank, asked = layer_vectors(model, train.batches()), layer_vectors(model, judged.batches())
     layers = list(asked)
-    accuracy = [knn_accuracy(bank[name], train.labels_N, asked[name], judged.labels_N) for name in layers]
-    ranks = [effective_rank(asked[name]) for name in layers]
-    widths = [asked[name].shape[1] for name in layers]
-    return findings.neighbours(layers, accuracy, len(judged.labels_N), ranks, widths, classes)
+    accuracy = [
+        knn_probe(Frozen(bank[name], train.labels_N), Frozen(asked[name], judged.labels_N), classes)["accuracy"]
+        for name in layers
+    ]
+    best = int(np.argmax(accuracy))
+    numbers = {"best": accuracy[best], "best_block": float(best), "last": accuracy[-1], "images": float(len(judged.labels_N))}  # fmt: skip
+    ranks, width = [effective_rank(asked[name]) for name in layers], asked[layers[-1]].shape[1]
+    return [
+        Finding("neighbours", {"accuracy": np.asarray(accuracy)}, numbers, {"layers": layers}),
+        Finding(
+            "rank",
+            {"rank": np.asarray(ranks)},
+            {"last": ranks[-1], "width": float(width), "classes": float(classes)},
+            {"layers": layers},
+        ),
+    ]
 
 
-def measure_similarity(model: nn.Module, judged: Labelled, other: Other | None) -> list[Finding]:
+# ---- similarity --------------------------------------------------------------------------------------
+
+
+def measure_similarity(model: nn.Module, judged: Labelled, other: Other) -> Finding:
+    """CKA of its layers with those of another model, or with themselves (a name that is empty)."""
     images_NCHW = judged.images_NCHW
-    if len(images_NCHW) < LEAST_IMAGES:
-        return []
-    sizes = even_batches(len(images_NCHW), max(LEAST_IMAGES, min(64, len(images_NCHW) // (LEAST_BATCHES + 2))))
+    sizes = even_batches(len(images_NCHW), max(LEAST_IMAGES, min(PER_BATCH, len(images_NCHW) // (LEAST_BATCHES + 2))))
     sizes = sizes if min(sizes) >= LEAST_IMAGES else [len(images_NCHW)]
     replicates = REPLICATES if len(sizes) >= LEAST_BATCHES else 0
-    itself = Other(model, images_NCHW, "")
-    found = []
-    for second, images, name in (itself, other) if other else (itself,):
-        batches = _pairs(images_NCHW, images, sizes)
-        result = cka(model, second, batches, replicates=replicates, leave_out_constant=True)
-        low, high = (None if one is None else one.numpy() for one in (result.low_AC, result.high_AC))
-        found.append(
-            findings.similarity(
-                result.rows,
-                result.columns,
-                result.cka_AC.numpy(),
-                low,
-                high,
-                _block_names(model),
-                name,
-                result.constant,
-            )
-        )
-    return found
+    batches = _pairs(images_NCHW, other.images_NCHW, sizes)
+    result = cka(model, other.model, batches, replicates=replicates, leave_out_constant=True)
+    arrays: dict[str, Array] = {"cka": result.cka_AC.numpy().astype(np.float32)}
+    if result.low_AC is not None and result.high_AC is not None:
+        arrays |= {"low": result.low_AC.numpy().astype(np.float32), "high": result.high_AC.numpy().astype(np.float32)}
+    labels = {"rows": result.rows, "columns": result.columns, "constant": result.constant, "other": [other.name]}
+    if other.name:
+        return Finding("similarity", arrays, pattern(arrays["cka"]), labels)
+    places = [place for block in _block_names(model) if (place := _end_of(block, result.rows)) is not None]
+    steps = [float(arrays["cka"][a, b]) for a, b in pairwise(places)]
+    arrays["steps"] = np.asarray(steps)
+    labels["blocks"] = [result.rows[place] for place in places]
+    numbers = {"blocks": float(len(places)), "step": float(np.median(steps)) if steps else 0.0}
+    return Finding("self_similarity", arrays, numbers, labels)
+
+
+def pattern(cka_AC: Array) -> dict[str, float]:
+    """Zhu et al.'s pattern in numbers: the lowest quarter against the other's lower half, and the top quarter against all."""
+    A, C = cka_AC.shape
+    bottom = float(cka_AC[: max(1, A // 4), : max(1, C // 2)].mean())
+    top = float(cka_AC[-max(1, A // 4) :].mean())
+    return {"bottom": bottom, "top": top, "pattern": bottom - top, "mean": float(cka_AC.mean())}
+
+
+def _end_of(block: str, rows: Sequence[str]) -> int | None:
+    """The row that holds a block's output: its own, or that of its last layer where the block hands that on."""
+    inside = [place for place, row in enumerate(rows) if row == block or row.startswith(f"{block}.")]
+    return inside[-1] if inside else None
 
 
 def _pairs(first: Tensor, second: Tensor, sizes: list[int]) -> Iterator[tuple[Tensor, Tensor]]:

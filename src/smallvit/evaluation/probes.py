@@ -1,5 +1,6 @@
-"""What frozen features are worth: k-NN, a linear probe, and the signs of a collapse.
+"""What frozen features are worth: k-NN, a linear probe, effective rank and the other signs of a collapse.
 
+Features are compared by their directions everywhere: k-NN by the cosine, spread and rank of vectors of length 1.
 N images, D width, K classes; M images of a bank that answers are looked up in.
 """
 
@@ -18,6 +19,7 @@ from smallvit.models.features import Backbone
 
 NEIGHBOURS = 20
 SHARPNESS = 0.07  # a neighbour at cosine c votes with the weight exp(c / SHARPNESS)
+SAME = 1e-6  # spread of features of length 1 that is nothing but float32's rounding
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)  # of the linear probe: 1 / (regularisation), the best on the validation part
 
 
@@ -101,8 +103,7 @@ def _entry(label: str, hits_N: Tensor, why: str) -> dict[str, Any]:
 class Signs(NamedTuple):
     """`spread` is 0 where all images have the same direction, and 1 where directions are even over the sphere.
 
-    `effective_rank` is exp(entropy of the singular values' shares) of the centred features: how many directions the
-    images differ in (Roy and Vetterli 2007).
+    `effective_rank` is how many directions the images differ in.
     """
 
     spread: float
@@ -116,10 +117,24 @@ class Signs(NamedTuple):
 def collapse_signs(features_ND: Tensor) -> Signs:
     if not features_ND.isfinite().all():
         return Signs(math.nan, math.nan)
+    spread = _differences(features_ND).square().sum(1).mean().sqrt()
+    return Signs(float(spread), effective_rank(features_ND))
+
+
+def effective_rank(features_ND: Tensor) -> float:
+    """How many directions the images differ in: exp of the entropy of the singular values' shares.
+
+    Of the features at length 1, centred (after Roy and Vetterli 2007, who do neither). From 1, all on one line, to the
+    smaller of D and N - 1, as far in all directions; 0 where all are the same. It counts singular values, not their squares:
+    small directions count for more than their share of the variance.
+    """
+    values = torch.linalg.svdvals(_differences(features_ND))
+    if values.square().sum() < len(features_ND) * SAME**2:
+        return 0.0
+    return float(torch.special.entr(values / values.sum()).sum().exp())
+
+
+def _differences(features_ND: Tensor) -> Tensor:
+    """The features at length 1, without their mean."""
     unit_ND = F.normalize(features_ND.double(), dim=1)
-    centred_ND = unit_ND - unit_ND.mean(0)
-    spread = centred_ND.square().sum(1).mean().sqrt()
-    values = torch.linalg.svdvals(centred_ND)
-    share = values / values.sum().clamp_min(1e-300)
-    entropy = -(share * share.clamp_min(1e-300).log()).sum()
-    return Signs(float(spread), float(entropy.exp()))
+    return unit_ND - unit_ND.mean(0)

@@ -13,22 +13,13 @@ from numpy.typing import NDArray
 from smallvit.errors import RunError
 from smallvit.recipe import flat
 from smallvit.report.figures import Curve
+from smallvit.report.stored import StoredFinding, read_findings
 from smallvit.run import Run
 
 T = TypeVar("T")
 PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance", "live_rows"), ("drloc_chance",)  # of the loss, with a panel
 SIGNS = ("spread", "effective_rank")  # of a collapse
 CURVE_POINTS = 240  # more cannot be seen in a panel of 340 px
-
-
-class StoredFinding(NamedTuple):
-    """What `smallvit diagnose` wrote of one measurement."""
-
-    verdict: str
-    weight: float
-    numbers: dict[str, float]
-    labels: dict[str, list[str]]
-    arrays: dict[str, NDArray[Any]]
 
 
 class Content(NamedTuple):
@@ -45,7 +36,7 @@ class Content(NamedTuple):
     results: dict[str, Any]
     metrics: list[dict[str, Any]]
     images: dict[str, NDArray[np.uint8]]
-    findings: dict[str, StoredFinding]
+    findings: dict[str, StoredFinding] | None  # None: of another version
 
     @property
     def part(self) -> str | None:
@@ -105,22 +96,6 @@ def read_images(run: Run) -> dict[str, NDArray[np.uint8]]:
         for name, array in arrays.items()
         if array.ndim == 4 and array.dtype == np.uint8 and array.shape[1] in (1, 3)
     }
-
-
-def read_findings(run: Run) -> dict[str, StoredFinding]:
-    """The diagnosis of a run, by name; empty where it was not made."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    found = {}
-    for path in sorted((run.path / "findings").glob("*.json")):
-        about = run.read(f"findings/{path.name}", "verdict", "weight", "numbers", "labels")
-        try:
-            arrays = load_file(path.with_suffix(".safetensors"))
-        except (OSError, SafetensorError) as error:
-            raise RunError(f"cannot read {path.with_suffix('.safetensors')}: {error}") from None
-        found[path.stem] = StoredFinding(about["verdict"], about["weight"], about["numbers"], about["labels"], arrays)
-    return found
 
 
 def name_runs(recipes: Sequence[Mapping[str, Any]], folders: Sequence[str]) -> list[str]:

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smallvit.report.collect import Content, StoredFinding
+from smallvit.report.collect import Content
 from smallvit.report.figures import Curve, curve_panel
 from smallvit.report.pictures import Picture, gallery
+from smallvit.report.stored import StoredFinding
 from smallvit.report.svg import INK, LINE, SOFT, color, few_ticks, pixel_axes, style, to_svg
+from smallvit.report.verdict import Verdict
 
 Array = NDArray[Any]
 SENTENCES = 5  # at the top of the page; the others follow in the section
@@ -29,8 +31,8 @@ MOST_HEADS = 8  # whose maps can be chosen one by one
 
 def diagnosis_section(contents: Sequence[Content], image_bytes: int) -> dict[str, Any]:
     """What the template needs: all empty where no run was diagnosed."""
-    diagnosed = [run for run in contents if run.findings]
-    parts = [_run_part(run, image_bytes // max(1, len(diagnosed))) for run in diagnosed]
+    diagnosed = [(run, run.findings) for run in contents if run.findings]
+    parts = [_run_part(run, found, image_bytes // len(diagnosed)) for run, found in diagnosed]
     script = _script() if any(part["attention"] or part["similarities"] for part in parts) else ""
     return {
         "diagnoses": parts,
@@ -38,6 +40,19 @@ def diagnosis_section(contents: Sequence[Content], image_bytes: int) -> dict[str
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() if script else "",
         "diagnosis_html": _render(parts, many=len(contents) > 1) if parts else "",
     }
+
+
+def outdated(contents: Sequence[Content]) -> list[Verdict]:
+    """What is said in place of a diagnosis that this version cannot read."""
+    return [
+        Verdict(
+            "caution",
+            "The diagnosis is left out",
+            f"That of {run.label} was stored by another version of smallvit: run `smallvit diagnose` on it again.",
+        )
+        for run in contents
+        if run.findings is None
+    ]
 
 
 def _script() -> str:
@@ -52,8 +67,7 @@ def _render(parts: Sequence[Mapping[str, Any]], many: bool) -> str:
     return environment.from_string(template).render(parts=parts, many=many)
 
 
-def _run_part(run: Content, image_bytes: int) -> dict[str, Any]:
-    found = run.findings
+def _run_part(run: Content, found: Mapping[str, StoredFinding], image_bytes: int) -> dict[str, Any]:
     said = sorted((one for one in found.values() if one.verdict), key=lambda one: -one.weight)
     sentences = [one.verdict for one in said]
     pictures = found.get("pictures")

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+from smallvit.console import warn
 from smallvit.errors import RunError
 from smallvit.report import sections
 from smallvit.report.calibration import calibration_section
 from smallvit.report.collect import Content, collect
 from smallvit.report.data import data_section
-from smallvit.report.diagnosis import diagnosis_section
+from smallvit.report.diagnosis import diagnosis_section, outdated
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
 from smallvit.run import Run, write_text
 
@@ -28,6 +29,8 @@ def write_report(runs: Sequence[Run], out: Path, title: str, verdicts: Sequence[
     if not runs:
         raise RunError("a report needs at least one run")
     contents = collect(runs)
+    for old in outdated(contents):
+        warn(f"{old.word[0].lower()}{old.word[1:]}. {old.text}")
     page = _render(contents, title, verdicts, IMAGE_BYTES)
     if len(page.encode()) > PAGE_BYTES:
         page = _render(contents, title, verdicts, 0)
@@ -49,7 +52,7 @@ def _render(contents: Sequence[Content], title: str, verdicts: Sequence[Verdict]
         part_words=PART_WORDS,
         version=contents[0].env.get("smallvit", ""),
         open_pictures=OPEN_PICTURES,
-        **accuracy | {"verdicts": [*verdicts, *accuracy["verdicts"]]},
+        **accuracy | {"verdicts": [*verdicts, *outdated(contents), *accuracy["verdicts"]]},
         **sections.training_section(contents),
         **sections.class_section(contents),
         **sections.mistake_section(contents, image_bytes // (2 * len(contents))),

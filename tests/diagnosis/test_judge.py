@@ -1,0 +1,116 @@
+"""Sentences are said where the numbers bear them out, and only there; and they do not contradict each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import timm
+
+import smallvit.models  # noqa: F401
+from smallvit.diagnosis.findings import Finding
+from smallvit.diagnosis.judge import judge
+from smallvit.diagnosis.measure import pattern
+from smallvit.diagnosis.measure_attention import mixes_neighbours
+from smallvit.evaluation.statistics import wilson
+
+
+def fit(train: tuple[int, int], judged: tuple[int, int]) -> Finding:
+    numbers = {"gap": train[0] / train[1] - judged[0] / judged[1]}
+    for prefix, (right, n) in (("train_", train), ("", judged)):
+        low, high = wilson(right, n)
+        numbers |= {f"{prefix}accuracy": right / n, f"{prefix}low": low, f"{prefix}high": high, f"{prefix}images": n}
+    return Finding("fit", {}, numbers, {"part": ["test"]})
+
+
+def locality(distance: float, mixes: bool = False) -> Finding:
+    return Finding("locality", {}, {"distance": distance, "distance_uniform": 0.52, "mixes_neighbours": mixes})
+
+
+def signs_of_little_training() -> list[Finding]:
+    blocks, layers = [f"blocks.{number}" for number in range(4)], {"layers": ["blocks.0", "blocks.1", "blocks.2"]}
+    return [
+        Finding("self_similarity", {"steps": np.array([0.9, 0.995, 0.999])}, {"blocks": 4, "step": 0.995}, {"blocks": blocks}),
+        Finding("rank", {}, {"last": 7.0, "width": 64, "classes": 10}, layers),
+        Finding("neighbours", {}, {"best": 0.5, "best_block": 1, "last": 0.3, "images": 400}, layers),
+        Finding("heads", {"selectivity": np.array([[0.0, 0.4, 0.4], [0.01, 0.3, np.nan]])}, {"heads": 5}),
+        locality(0.51),
+    ]  # fmt: skip
+
+
+def said(*found: Finding) -> dict[str, str]:
+    return {one.name: one.verdict for one in judge(list(found)) if one.verdict}
+
+
+def test_under_fitting_and_learning_by_heart() -> None:
+    (found,) = judge([fit((54, 100), (52, 100))])
+    assert found.verdict.startswith("It labels only 54% of its own training images") and "under-fits" in found.verdict
+    assert found.weight == pytest.approx(0.784)
+    (found,) = judge([fit((99, 100), (60, 100))])
+    assert "99% of its training images but 60% of the test images" in found.verdict and found.weight > 0.5
+    assert said(fit((97, 100), (94, 100))) == {}
+    assert said(fit((9, 10), (7, 10))) == {}, "ten images bear nothing out"
+    assert said(fit((7, 10), (7, 10))) == {}, "seven of ten may be eight of ten"
+    assert "by heart" in said(fit((180, 256), (125, 256)))["fit"], "a gap of 21 points comes before the 70 %"
+
+
+def test_signs_of_little_training_are_told_with_their_cause() -> None:
+    found = said(fit((30, 100), (29, 100)), *signs_of_little_training())
+    assert list(found) == ["fit"], "one cause, one sentence"
+    for sign in (
+        "2 of 4 blocks that hardly change",
+        "features of 7.0 directions for 10 classes",
+        "right for 50% after blocks.1 but 30% after the last block",
+        "2 of 5 heads that give every token the same",
+    ):
+        assert sign in found["fit"]
+    assert "lower learning rate" not in found["fit"] and found["fit"].count("raise the learning rate") == 1
+    assert found["fit"].endswith("which need no cure of their own.")
+    alone = said(fit((30, 100), (29, 100)), signs_of_little_training()[1])["fit"]
+    assert "also seen in features of 7.0 directions for 10 classes, which" in alone
+
+
+def test_the_same_numbers_of_a_model_that_fits_are_no_signs() -> None:
+    found = said(fit((98, 100), (96, 100)), *signs_of_little_training())
+    assert list(found) == ["locality"]
+
+
+def test_numbers_of_an_under_fitting_model_that_are_no_signs() -> None:
+    layers = {"layers": ["blocks.0", "blocks.1", "blocks.2"]}
+    found = said(
+        fit((30, 100), (29, 100)),
+        Finding("self_similarity", {"steps": np.array([0.9, 0.97, 0.999])}, {"blocks": 4, "step": 0.97}),
+        Finding("rank", {}, {"last": 20.0, "width": 64, "classes": 10}, layers),
+        Finding("neighbours", {}, {"best": 0.35, "best_block": 1, "last": 0.30, "images": 40}, layers),
+        Finding("heads", {"selectivity": np.full((4, 4), 0.3)}, {"heads": 16}),
+    )
+    assert "also seen" not in found["fit"]
+
+
+def test_locality() -> None:
+    found = said(locality(0.50))["locality"]
+    assert found.startswith("The first layer looks 0.50 of the image's width") and "0.52" in found
+    assert said(locality(0.50, mixes=True)) == said(locality(0.13)) == {}, "convolutions, or windows, make it local"
+
+
+def test_what_mixes_neighbours() -> None:
+    for name, mixes in (("vit_pico", False), ("dhvt_pico", True), ("t2t_nano", True), ("cvt_nano", True), ("resnet_nano", True)):  # fmt: skip
+        assert mixes_neighbours(timm.create_model(name)) == mixes, name
+    assert mixes_neighbours(timm.create_model("vit_pico", spt=True))
+
+
+def test_there_is_always_a_sentence_about_the_other_model() -> None:
+    like_zhu = np.full((8, 4), 0.4)
+    like_zhu[:2, :2], like_zhu[-2:] = 0.8, 0.1
+    numbers = pattern(like_zhu)
+    assert numbers == pytest.approx({"bottom": 0.8, "top": 0.1, "pattern": 0.7, "mean": like_zhu.mean()})
+    for under in (fit((30, 100), (29, 100)), fit((98, 100), (96, 100))):
+        found = said(under, Finding("similarity", {}, numbers, {"other": ["resnet18_32"]}))["similarity"]
+        assert all(part in found for part in ("those of resnet18_32", "0.80", "0.10", "0.38", "part on the way up"))
+    even = Finding("similarity", {}, pattern(np.full((8, 4), 0.6)), {"other": ["x"]})
+    assert "no part stands out" in said(even)["similarity"]
+
+
+def test_the_weightiest_first() -> None:
+    found = judge([locality(0.51), Finding("pictures", {}, {}), fit((99, 100), (60, 100))])
+    assert [one.name for one in found] == ["fit", "locality", "pictures"]
+    assert [bool(one.verdict) for one in found] == [True, True, False]
