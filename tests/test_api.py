@@ -143,6 +143,29 @@ def test_model_file_says_what_it_holds(run: smallvit.Run) -> None:
     assert (header["img_size"], header["fit"]) == (16, "crop")
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda run, photos, **more: smallvit.evaluate(run.path, **more),
+        lambda run, photos, **more: smallvit.predict(run.path, photos / "cat" / "000.png", **more),
+        lambda run, photos, **more: smallvit.probe(run.path, linear=False, **more),
+    ],
+    ids=["evaluate", "predict", "probe"],
+)
+def test_threads_are_those_asked_for(
+    run: smallvit.Run, photos: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[..., Any]
+) -> None:
+    """And afterwards as many as before."""
+    before, asked = torch.get_num_threads(), []
+    really = torch.set_num_threads
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: (asked.append(count), really(count)))
+    work(run, photos, threads=3)
+    assert asked[0] == 3 and torch.get_num_threads() == before
+    asked.clear()
+    work(run, photos)
+    assert 3 not in asked
+
+
 # ---- predict -----------------------------------------------------------------------------------------
 
 

@@ -359,6 +359,16 @@ def test_one_picture_under_two_labels(own: Path) -> None:
     report = checked(own)
     assert only(report, "many-conflicts").files == ("train/cat/004.png = train/dog/x.png",)
     assert not report.ok
+    assert "duplicates" not in codes(report)  # once is enough
+
+
+def test_a_copy_beside_a_conflict(own: Path) -> None:
+    shutil.copy(own / "train" / "cat" / "004.png", own / "train" / "dog" / "x.png")
+    shutil.copy(own / "train" / "cat" / "005.png", own / "train" / "cat" / "y.png")
+    report = checked(own)
+    assert only(report, "many-conflicts").files == ("train/cat/004.png = train/dog/x.png",)
+    assert only(report, "duplicates").files == ("train/cat/005.png = train/cat/y.png",)
+    assert "1 file is byte for byte the same" in only(report, "duplicates").message
 
 
 def test_one_picture_under_two_labels_in_a_large_set_is_a_warning(clean: Path, tmp_path: Path) -> None:

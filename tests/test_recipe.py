@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from helpers import make_folder
 from smallvit import make_recipe
 from smallvit.catalog import CATALOG, flat, recipe_page, toml_page
+from smallvit.counted import counted_rows, stored_rows
 from smallvit.errors import SmallvitError, UsageError, nearest
 from smallvit.models.aliases import ALIASES, architecture
 from smallvit.plan import make_plan
@@ -91,7 +92,9 @@ def test_the_two_presets_that_commands_rely_on() -> None:
 
 
 def test_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"unknown recipe 'defalt': did you mean default\? \(or a \.toml file\)"):
+    with pytest.raises(
+        UsageError, match=r"unknown recipe 'defalt': did you mean default\? \(see .* or give a \.toml file\)"
+    ):
         build_recipe("defalt")
 
 
@@ -233,6 +236,17 @@ def test_two_mistakes_are_both_named() -> None:
         build_recipe("default", {"epochs": 0, "sed": 1})
 
 
+def test_a_mistake_is_blamed_on_who_made_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("seed = 3\n")
+    (tmp_path / "bad.toml").write_text("seed = -3\n")
+    with pytest.raises(UsageError, match=r"^--lr -1: should be more than 0 or leave it out; seed = -3: should be"):
+        make_recipe(tmp_path / "mine.toml", lr=-1, settings={"seed": -3})
+    with pytest.raises(UsageError, match=r"^objective supervised: --mixup much: should be a number$"):
+        make_recipe(mixup="much")
+    with pytest.raises(UsageError, match=r"^recipe .*bad\.toml: seed = -3: should be at least 0$"):
+        make_recipe(tmp_path / "bad.toml", lr=0.1)
+
+
 def test_unknown_flag_names_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"unknown argument 'modle': did you mean model.*settings="):
         make_recipe(modle="vit_nano")
@@ -359,6 +373,10 @@ def test_catalog_of_models_has_their_size_and_source() -> None:
     assert models["dhvt_tiny_patch4_32"]["source"] == "Lu 2022"
     assert models["t2t_vit_7"]["size"] == "224 px" and models["vit_nano"]["source"] == "smallvit"
     assert all(row["what it is"] for row in models.values())
+
+
+def test_the_stored_table_of_models_is_what_counting_gives() -> None:
+    assert stored_rows() == counted_rows(), "a model was added or changed: python -m smallvit.counted"
 
 
 def test_catalog_of_timm_models_by_pattern() -> None:

@@ -18,10 +18,10 @@ from smallvit.finished import Prediction, evaluate, floors_for, predict, probe
 from smallvit.many import Member, create_group, member_paths, run_members
 from smallvit.objectives.base import objectives
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
-from smallvit.recipe import Recipe, build_recipe, known, read_preset
+from smallvit.recipe import Recipe, build_recipe, flat, known, read_preset
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
-from smallvit.resolve import check_device
+from smallvit.resolve import check_device, check_options
 from smallvit.run import Run, check_free, create
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
@@ -64,7 +64,15 @@ def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | No
             )
         if value is not None:
             overrides[FLAGS[name]] = str(value) if isinstance(value, Path) else value
-    return build_recipe(recipe, {**overrides, **(settings or {})})
+    # What is set by key is named by key, also where a flag was given beside it.
+    spelled = {
+        FLAGS[name]: f"--{name.replace('_', '-')}"
+        for name, value in flags.items()
+        if value is not None and FLAGS[name] not in (settings or {})
+    }
+    asked = build_recipe(recipe, {**overrides, **(settings or {})}, spelled)
+    check_options(asked, spelled)
+    return asked
 
 
 def train(
@@ -274,4 +282,6 @@ def describe_recipe(asked: Recipe) -> str:
     from smallvit.catalog import toml_page
 
     plan = make_plan(asked, with_floors=False)
-    return toml_page(plan.recipe, {choice.key: f"auto: {choice.why}" for choice in plan.choices})
+    given = {key for key, value in flat(asked.model_dump(exclude_unset=True)).items() if value != "auto"}
+    notes = {choice.key: choice.why if choice.key in given else f"auto: {choice.why}" for choice in plan.choices}
+    return toml_page(plan.recipe, notes)

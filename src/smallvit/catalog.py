@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from smallvit.counted import first_line, stored_rows
 from smallvit.errors import UsageError, nearest
 from smallvit.recipe import Recipe, build_recipe, flat, preset_names, read_preset
 
@@ -13,55 +14,24 @@ Rows = Iterator[tuple[str, ...]]
 
 
 def models(pattern: str = "") -> Rows:
-    """Name, parameters, MACs, native size, where it comes from. The models are built to be counted."""
+    """Name, parameters, MACs, native size, where it comes from; with a pattern, the names of timm models."""
+    if pattern:
+        yield from ((name,) for name in _timm_names(pattern))
+        return
+    yield "name", "parameters", "MACs", "size", "source", "what it is"
+    yield from map(tuple, stored_rows())
+    yield "...", "", "", "", "", "every timm model: `smallvit list models 'convnext*'`"
+
+
+def _timm_names(pattern: str) -> list[str]:
     import timm
 
     import smallvit.models  # noqa: F401
-    from smallvit.models.aliases import ALIASES, architecture
 
-    if pattern:
-        found = timm.list_models(pattern)
-        if not found:
-            raise UsageError(f"no timm model matches {pattern!r}: {nearest(pattern, timm.list_models())}")
-        yield from ((name,) for name in found)
-        return
-    yield "name", "parameters", "MACs", "size", "source", "what it is"
-    for name in ours():
-        yield name, *measured(name), first_line(timm.model_entrypoint(name))
-    for name in sorted(set(ALIASES) - set(ours())):
-        means = dict.fromkeys(architecture(name, size).timm_name for size in (32, 224))
-        yield name, "", "", "any", "short name", f"{' or '.join(means)}, as suits the image size"
-    others = f"every timm model: {len(timm.list_models()):,} names, `smallvit list models 'convnext*'`"
-    yield "...", "", "", "", "", others
-
-
-def measured(name: str) -> tuple[str, str, str, str]:
-    """Parameters and multiply-adds (attention included) of one image at the native size, with 10 classes."""
-    try:
-        count, operations, config = _counted(name, "meta")  # nothing is drawn and nothing computed
-    except (RuntimeError, NotImplementedError):  # T2T asks what its device can do, and this one can do nothing
-        count, operations, config = _counted(name, "cpu")
-    side, paper = config["input_size"][-1], config.get("paper_name") or "smallvit"
-    return f"{count:,}", f"{operations / 2e6:,.0f} M", f"{side} px", paper
-
-
-def _counted(name: str, device: str) -> tuple[int, int, Any]:
-    import timm
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    with torch.device(device), torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model = timm.create_model(name, num_classes=10).eval()
-        model(torch.zeros(1, *model.default_cfg["input_size"]))
-    count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return count, counter.get_total_flops(), model.default_cfg
-
-
-def ours() -> list[str]:
-    """timm names that smallvit registered."""
-    import timm
-
-    return [name for name in timm.list_models() if timm.model_entrypoint(name).__module__.startswith("smallvit.")]
+    found: list[str] = timm.list_models(pattern)
+    if not found:
+        raise UsageError(f"no timm model matches {pattern!r}: {nearest(pattern, timm.list_models())}")
+    return found
 
 
 def recipes(pattern: str = "") -> Rows:
@@ -84,10 +54,7 @@ def datasets(pattern: str = "") -> Rows:
     yield "FOLDER", "a folder of class folders, or the same below train/, val/ and test/"
     yield "FILE.csv", "path,label[,split], with paths relative to the file"
     yield "FILE.npz", "x_train, y_train, x_test, y_test (uint8 images, whole-number labels)"
-
-
-def first_line(documented: Any) -> str:
-    return (documented.__doc__ or "").strip().splitlines()[0] if documented.__doc__ else ""
+    yield "no labels", "for pretrain: a folder of images, a FILE.csv of path alone, a FILE.npz of x or images alone"
 
 
 CATALOG: dict[str, Callable[[str], Rows]] = {

@@ -1,12 +1,15 @@
-"""`smallvit demo`: a ViT, a DHVT and a ResNet of one size side by side on 1,000 real digits, and a report of all three."""
+"""`smallvit demo`: a ViT, a DHVT and a ResNet of one size side by side on 1,000 real digits, why the first two do what
+they do, and a report of all that.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from smallvit.api import command_line, make_recipe, run_group
-from smallvit.console import quiet, say
+from smallvit.api import command_line, diagnose, make_recipe, report, run_group
+from smallvit.console import bar, quiet, say
 from smallvit.many import Member, create_group
 from smallvit.plan import make_plan, show_plan
 from smallvit.run import Run
@@ -29,4 +32,19 @@ def demo(
         say(f"{', '.join(MODELS)} on {len(members[0].plan.split.train):,} real digits, one process each")
         show_plan(members[0].plan)
         folder = create_group(out, members, command_line(), overwrite, title="smallvit demo")
-        return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))
+        runs = run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))
+        _explain(runs, images=32 if quick else 256)
+        report(runs, folder / "report.html")
+        return runs
+
+
+def _explain(runs: Sequence[Run], images: int) -> None:
+    """Diagnose the transformers against the ResNet."""
+    *transformers, resnet = runs
+    with bar("diagnosing", len(transformers)) as advance:
+        for run in transformers:
+            found = diagnose(run.path, against=resnet.path, images=images, show_progress=False)
+            for one in found:
+                if one.verdict:
+                    say(f"{run.path.name}: {one.verdict}")
+            advance(1, note=run.path.name)

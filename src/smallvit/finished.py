@@ -23,8 +23,13 @@ from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
 
 
-def evaluate(folder: str | Path, part: str = "test", data: str | Path | None = None) -> dict[str, Any]:
-    """Accuracy with interval, per class, on a part of the run's own split or on other images of the same classes."""
+def evaluate(
+    folder: str | Path, part: str = "test", data: str | Path | None = None, *, threads: int | None = None
+) -> dict[str, Any]:
+    """Accuracy with interval, per class, on a part of the run's own split or on other images of the same classes.
+
+    `threads` are those of the run where they are not given, here and below: another number gives other last bits.
+    """
     run = Run(folder)
     loaded = _trained_model(run)
     names = tuple(loaded.header["class_names"])
@@ -38,7 +43,7 @@ def evaluate(folder: str | Path, part: str = "test", data: str | Path | None = N
             raise UsageError(f"part {part!r} of {run.path} holds no images: choices: {', '.join(has)}")
         images, rows = plan.images.images_NCSS, parts[part]
         labels = plan.images.labels_N[rows]
-    with fixed_threads(known(run.recipe.threads)):
+    with fixed_threads(threads or known(run.recipe.threads)):
         found = predict_logits(loaded.backbone, _batches(loaded, images, rows, labels))
     return summary(*found, names)
 
@@ -83,19 +88,23 @@ class Prediction(NamedTuple):
 
 
 def predict(
-    folder: str | Path, files: str | Path | Sequence[str | Path], *, calibrated: bool = False
+    folder: str | Path,
+    files: str | Path | Sequence[str | Path],
+    *,
+    calibrated: bool = False,
+    threads: int | None = None,
 ) -> list[Prediction]:
     """Label and probability of every image file, those below folders included. `folder` is a run or its model file.
 
     `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
-    labels.
+    labels. `threads` are torch's own choice where they are not given: a model file has no run to take them from.
     """
     path = Path(folder)
     loaded = _with_classes(load_model(path), path) if path.suffix == ".safetensors" else _trained_model(Run(path))
     temperature = _temperature(path, loaded) if calibrated else 1.0
     found = list(_expand([files] if isinstance(files, str | Path) else files))
     answers: list[Prediction] = []
-    with many_reads(), bar("predicting", len(found)) as advance:
+    with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(found)) as advance:
         for start in range(0, len(found), 64):
             some = found[start : start + 64]
             answers += _predict_some(loaded, some, temperature)
@@ -142,7 +151,7 @@ def _expand(files: Sequence[str | Path]) -> Any:
             yield path  # a missing file is an answer too: it is listed with the unreadable ones
 
 
-def probe(folder: str | Path, *, knn: bool = True, linear: bool = True) -> dict[str, Any]:
+def probe(folder: str | Path, *, knn: bool = True, linear: bool = True, threads: int | None = None) -> dict[str, Any]:
     """What the frozen features of a finished run are worth, on its test part (else on its validation part).
 
     Works for every run, pretrained or trained. The features are kept in the run folder, the answers in probe.json.
@@ -151,7 +160,7 @@ def probe(folder: str | Path, *, knn: bool = True, linear: bool = True) -> dict[
     if not run.finished:
         raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
     plan = read_plan(run)
-    with fixed_threads(known(run.recipe.threads)):
+    with fixed_threads(threads or known(run.recipe.threads)):
         parts = frozen_parts(run, plan.images, plan.split)
         found = probe_parts(parts, len(plan.images.class_names), knn=knn, linear=linear)
     found["floors"] = floors_for(run.path, found["part"])

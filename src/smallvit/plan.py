@@ -72,6 +72,7 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     floors = compute_floors(images, split) if with_floors else {}
     if r.tree["epochs"] == "auto":
         _spend_budget(r, trial, started)
+    _tell_of_losses(r, trial)
     return Plan(asked, r.recipe, r.choices, images, split, floors)
 
 
@@ -137,6 +138,14 @@ def _spend_budget(r: Resolver, trial: Training, started: float) -> None:
     r.choose("epochs", epochs, f"a budget of {r.tree['budget']:.0f} s: {why}")
     r.tree["budget"] = None  # spent: the same run again is this many epochs, not this much time
     resolve_epochs(r)
+
+
+def _tell_of_losses(r: Resolver, trial: Training) -> None:
+    parts: dict[str, Any] = {"objective": trial.step.objective}
+    parts |= {f"aux.{name}": auxiliary for name, auxiliary in trial.step.auxiliaries.items()}
+    for name, part in parts.items():
+        for key, (value, why) in part.told(r.tree["epochs"]).items():
+            r.choices.append(Choice(f"{name}.{key}", value, why))
 
 
 # ---- the plan in the run folder ----------------------------------------------------------------------

@@ -7,7 +7,6 @@ that name the choices.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import ErrorDetails
 
 from smallvit.errors import UsageError, nearest
+from smallvit.explain import NO_FLAGS, explain
 
 Auto = Literal["auto"]
 T = TypeVar("T")
@@ -186,19 +185,39 @@ def known(value: T | Auto) -> T:
 # ---- building a recipe -------------------------------------------------------------------------------
 
 
-def build_recipe(preset: str | Path = "default", overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """The preset with dotted `overrides` on top, for example {"optimizer.lr": 1e-3}."""
+def build_recipe(
+    preset: str | Path = "default", overrides: Mapping[str, Any] | None = None, flags: Mapping[str, str] = NO_FLAGS
+) -> Recipe:
+    """The preset with dotted `overrides` on top, for example {"optimizer.lr": 1e-3}.
+
+    `flags` says which of these keys were given by a flag, for the messages: {"optimizer.lr": "--lr"}.
+    """
     tree = {key: value for key, value in read_preset(preset).items() if key != "about"}
-    for path, value in (overrides or {}).items():
+    recipe = validate(tree, origin=f"recipe {preset}")  # alone: what is wrong below is none of its fault
+    if not overrides:
+        return recipe
+    for path, value in overrides.items():
         _put(tree, path, value)
-    return validate(tree, origin=f"recipe {preset}")
+    return validate(tree, flags=flags)
 
 
-def validate(tree: Mapping[str, Any], origin: str = "recipe") -> Recipe:
+def _put(tree: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for index, name in enumerate(parents):
+        inner = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"--set {path}: {'.'.join(parents[: index + 1])} is a value, not a section")
+        tree = inner
+    tree[last] = value
+
+
+def validate(tree: Mapping[str, Any], origin: str = "", flags: Mapping[str, str] = NO_FLAGS) -> Recipe:
+    """`origin` is the file to blame for a mistake; none where the user gave the values."""
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        raise UsageError(f"{origin}: {explain(error, Recipe, tree)}") from None
+        mistakes = explain(error, Recipe, tree, flags=flags)
+        raise UsageError(f"{origin}: {mistakes}" if origin else mistakes) from None
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -253,7 +272,8 @@ def preset_text(name: str | Path) -> str:
         except UnicodeDecodeError:
             raise UsageError(f"recipe file {name} is not valid TOML: it is not UTF-8 text") from None
     if str(name) not in preset_names():
-        raise UsageError(f"unknown recipe {str(name)!r}: {nearest(str(name), preset_names())} (or a .toml file)")
+        choices = f"{nearest(str(name), preset_names())} (see `smallvit list recipes`, or give a .toml file)"
+        raise UsageError(f"unknown recipe {str(name)!r}: {choices}")
     return (resources.files("smallvit") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -266,105 +286,3 @@ def read_preset(name: str | Path) -> dict[str, Any]:
     if not isinstance(tree.get("about", {}), dict):
         raise UsageError(f"recipe {name}: about = {tree['about']!r}: should be a section, [about]")
     return tree
-
-
-# ---- errors that name the choices --------------------------------------------------------------------
-
-
-def explain(error: ValidationError, model: type[BaseModel], given: Mapping[str, Any] | None = None) -> str:
-    """One line per mistake: the dotted key, the value as it was `given`, and what would be accepted."""
-    lines: dict[str, list[str]] = {}
-    for item in error.errors():
-        names, section = _walk(model, [str(part) for part in item["loc"]])
-        key = ".".join(names)
-        if item["type"] == "extra_forbidden":
-            lines[key] = [f"unknown key {key!r}: {_nearest_key(names, section, model)}"]
-            continue
-        entry = lines.setdefault(key, [f"{key} = {_value_at(given, names, item['input'])!r}"])
-        if (text := _accepted(item, key, section)) not in entry:
-            entry.append(text)
-    return "; ".join(": ".join([mistake, *_joined(accepted)]) for mistake, *accepted in lines.values())
-
-
-def _joined(accepted: list[str]) -> list[str]:
-    """["should be at least 1", "should be 'auto'"] as one phrase; nothing for an unknown key."""
-    return [" or ".join([accepted[0], *(text.removeprefix("should be ") for text in accepted[1:])])] if accepted else []
-
-
-_PLAINER = {
-    "Value error, ": "",
-    "Input should be ": "should be ",
-    "Field required": "should hold more numbers",
-    r"Tuple should have at most (\d+) items.*": r"should hold \1 numbers",
-    ", (unable to|got a) .*": "",
-    "a valid integer": "a whole number",
-    "a valid number": "a number",
-    "a valid boolean": "true or false",
-    "a valid string": "a word",
-    "a valid tuple": "a list of numbers",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "greater than": "more than",
-}
-
-
-def _accepted(item: ErrorDetails, key: str, section: type[BaseModel]) -> str:
-    """pydantic's message in everyday words."""
-    if item["type"] in {"model_type", "model_attributes_type", "dict_type"}:
-        example = "name" if item["type"] == "dict_type" else next(iter(section.model_fields))
-        return f"it is a section; set its keys, for example {key}.{example}=..."
-    text = item["msg"]
-    for pattern, plain in _PLAINER.items():
-        text = re.sub(pattern, plain, text)
-    return text
-
-
-def _nearest_key(names: list[str], section: type[BaseModel], model: type[BaseModel]) -> str:
-    """Close names in the same section, or the same name in another one: lr is optimizer.lr."""
-    elsewhere = [names[-1]] if len(names) > 1 and names[-1] in model.model_fields else []
-    elsewhere += [
-        f"{outer}.{names[-1]}"
-        for outer, field in model.model_fields.items()
-        if (inner := _section_of(field.annotation)) and names[-1] in inner.model_fields
-    ]
-    prefix = "".join(f"{name}." for name in names[:-1])
-    here = difflib.get_close_matches(names[-1], section.model_fields, n=3, cutoff=0.6)
-    close = [*elsewhere, *(prefix + name for name in here)]
-    return f"did you mean {', '.join(close)}?" if close else f"choices: {', '.join(section.model_fields)}"
-
-
-def _walk(model: type[BaseModel], loc: list[str]) -> tuple[list[str], type[BaseModel]]:
-    """The part of an error's location that are keys (unions add their own names), and the innermost section."""
-    names: list[str] = []
-    for part in loc:
-        names.append(part)
-        field = model.model_fields.get(part)
-        inner = _section_of(field.annotation) if field else None
-        if inner is None:
-            break
-        model = inner
-    return names, model
-
-
-def _section_of(annotation: Any) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _value_at(given: Mapping[str, Any] | None, names: list[str], otherwise: Any) -> Any:
-    """The whole value that was given for a key, where pydantic names only the element it stumbled over."""
-    found: Any = given
-    for name in names:
-        if not isinstance(found, Mapping) or name not in found:
-            return otherwise
-        found = found[name]
-    return found
-
-
-def _put(tree: dict[str, Any], path: str, value: Any) -> None:
-    *parents, last = path.split(".")
-    for index, name in enumerate(parents):
-        inner = tree.setdefault(name, {})
-        if not isinstance(inner, dict):
-            raise UsageError(f"--set {path}: {'.'.join(parents[: index + 1])} is a value, not a section")
-        tree = inner
-    tree[last] = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import check_model_name
 from smallvit.objectives.base import Setting, auxiliaries, objectives, options_of
-from smallvit.recipe import Recipe, known
+from smallvit.recipe import Recipe
 
 SIZES = (32, 64, 96, 128, 160, 224)
 MOST_CPU_SIZE = 128
@@ -221,8 +222,8 @@ def resolve_names(r: Resolver) -> None:
     }
 
 
-def resolved(r: Resolver) -> Recipe:
-    recipe = r.recipe
-    for value in (recipe.epochs, recipe.batch_size, recipe.optimizer.lr, recipe.eval_every, recipe.data.img_size):
-        known(value)
-    return recipe
+def check_options(asked: Recipe, flags: Mapping[str, str]) -> None:
+    """Options of objective and auxiliary losses that cannot be are refused by the flag that gave them."""
+    options_of(objectives(), asked.objective.name, asked.objective.options, "objective", flags)
+    for name, given in asked.aux.items():
+        options_of(auxiliaries(), name, given, "aux", flags)

@@ -178,6 +178,18 @@ def test_checkpointing_stores_less_for_the_same_gradients(name: str) -> None:
 
 
 @every_model
+def test_checkpointing_moves_running_statistics_once(name: str) -> None:
+    """The forward pass runs twice; what BatchNorm remembers is of one step."""
+    model, images = create(name).train(), pictures(2)
+    checkpointed = copy.deepcopy(model)
+    checkpointed.set_grad_checkpointing(True)
+    gradients(model, images)
+    gradients(checkpointed, images)
+    for key, buffer in model.named_buffers():
+        torch.testing.assert_close(checkpointed.get_buffer(key), buffer, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@every_model
 def test_what_timm_is_told_exists(name: str) -> None:
     model = create(name)
     told = model.default_cfg

@@ -314,6 +314,20 @@ def test_npz_labels_need_not_start_at_zero(tmp_path: Path) -> None:
     assert images.labels_N.tolist() == [0, 1] * 10
 
 
+@pytest.mark.parametrize("name", ["x", "images", "x_train"])
+def test_npz_of_images_alone_where_no_labels_are_needed(tmp_path: Path, name: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
+    path = write_npz(tmp_path / "a.npz", **{"x_train": None, "y_train": None, name: pixels})
+    images = open_source(str(path), labelled=False).load(8, "crop", 3)
+    assert images.class_names == ("unlabelled",) and images.labels_N.tolist() == [0] * 5 and images.parts == {}
+    assert images.files[3] == f"a.npz:{name}[3]"
+    assert torch.equal(images.images_NCSS[torch.tensor([2])][0], torch.from_numpy(pixels[2]).permute(2, 0, 1))
+    with pytest.raises(DataError, match=rf"a\.npz has {name} but no labels: .*only `smallvit pretrain` does without"):
+        open_source(str(path))
+    named = open_source(str(write_npz(tmp_path / "b.npz")), labelled=False).load(8, "crop", 3)
+    assert len(named.class_names) == 4  # labels that are there are used
+
+
 def test_npz_of_another_size_is_fitted(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "a.npz", n=2, classes=2, x_train=np.full((2, 10, 20, 3), 50, np.uint8))
     images = open_source(str(path)).load(6, "pad", 3).images_NCSS
@@ -326,7 +340,8 @@ def test_npz_of_another_size_is_fitted(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"x_train": None, "images": np.zeros(3)}, "has no x_train; it holds y_train, images"),
-        ({"y_train": None}, "has no y_train"),
+        ({"y_train": None}, "has x_train but no labels: it has no y_train"),
+        ({"x_train": None, "y_train": None, "z": np.zeros(3)}, "has no x_train and no y_train; it holds z"),
         ({"x_test": np.zeros((2, 8, 8, 3), np.uint8)}, "has x_test but no y_test"),
         ({"x_train": np.zeros((20, 8, 8, 3), np.float32)}, "x_train is float32 .* must be uint8"),
         ({"x_train": np.zeros((20, 3, 8, 8), np.uint8)}, r"looks like N x C x H x W; save it as N x H x W x C"),

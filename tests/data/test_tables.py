@@ -80,6 +80,21 @@ def test_quoted_fields_other_order_spaces_and_capitals(tmp_path: Path) -> None:
     assert counts(images) == {"dog": 1, 'salt, pepper"s': 1}
 
 
+@pytest.mark.parametrize(
+    ("header", "fields"),
+    [("path", "{0}"), ("path,note", "{0},x"), ("path;split", "{0};train"), ("Path\tnote", "{0}\ta")],
+)
+def test_paths_alone_where_no_labels_are_needed(tmp_path: Path, header: str, fields: str) -> None:
+    rows = "".join(fields.format(row.split(",")[0]) + "\n" for row in ROWS.splitlines())
+    path = table(tmp_path, f"{header}\n{rows}")
+    images = open_source(str(path), labelled=False).load(12, "crop", 3)
+    assert images.class_names == ("unlabelled",) and images.labels_N.tolist() == [0] * 6 and images.parts == {}
+    with pytest.raises(
+        DataError, match=r"labels\.csv names images but no labels .* only `smallvit pretrain` does with"
+    ):
+        open_source(str(path))
+
+
 def test_labels_are_words_even_when_they_look_like_numbers(tmp_path: Path) -> None:
     text = "path,label\nimages/000.png,01\nimages/001.png,1\nimages/002.png,1.0\nimages/003.png,nan\n"
     assert load(table(tmp_path, text)).class_names == ("01", "1", "1.0", "nan")

@@ -112,12 +112,3 @@ def test_timm_builds_and_cuts_it() -> None:
         (1, 16, 16, 24), (1, 8, 8, 48), (1, 4, 4, 96),
     ]  # fmt: skip
     assert features.feature_info.reduction() == [2, 4, 8]
-
-
-def test_it_compiles_and_exports_whole() -> None:
-    model, images = build(28, depths=(1, 2, 1)), pictures(2, 1, 28, 28)
-    with torch.no_grad():
-        wanted = model(images)
-        torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(images), wanted)
-        exported = torch.export.export(model, (images,)).module()
-        torch.testing.assert_close(exported(images), wanted)

@@ -26,6 +26,7 @@ from smallvit.objectives.drloc import (
     true_distances,
     weight_at,
 )
+from smallvit.plan import make_plan, show_plan
 from smallvit.training.checkpoint import read_tensors
 from smallvit.types import Batch, Context, Features
 
@@ -327,6 +328,43 @@ def test_the_order_of_a_batch_changes_nothing_but_the_pairs() -> None:
     torch.testing.assert_close(
         loss(grid, first, second), loss(grid[order], first[order], second[order]), rtol=1e-6, atol=1e-6
     )
+
+
+# ---- what the user is told -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "words"),
+    [
+        ({}, 200, ["reached after 20 of 200 epochs, then falling to 0"]),
+        ({}, 10, ["reached after 2 of 10 epochs, a fifth of the run instead of 20, then falling to 0"]),
+        ({"warmup_epochs": 1}, 10, ["reached after 1 of 10 epochs, then"]),
+        ({"schedule": "constant"}, 10, ["all the time"]),
+        ({"hidden": 512}, 10, ["the 8 x 8 grid with a head of width 512, where chance is 1.56 cells off"]),
+        (
+            {"signed": True, "pool_from": 4},
+            10,
+            ["the 4 x 4 grid with a head of width 64, where chance is 1.25 cells off"],
+        ),
+    ],
+)
+def test_one_line_tells_weight_course_head_grid_and_chance(options: Any, epochs: int, words: list[str]) -> None:
+    _, aux = auxiliary("vit_nano", 32, **options)
+    ((key, (weight, why)),) = aux.told(epochs).items()
+    assert (key, weight) == ("weight", 0.5)
+    for part in words:
+        assert part in why
+
+
+@pytest.mark.parametrize("length", [{"epochs": 7}, {"budget": "60s"}])
+def test_a_plan_prints_that_line(length: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """With a budget, too, whose epochs are known last."""
+    asked = smallvit.make_recipe(data="digits", aux="drloc", per_class=8, threads=1, **length)
+    plan = make_plan(asked, with_floors=False)
+    (told,) = [choice for choice in plan.choices if choice.key.startswith("aux.drloc")]
+    assert f" of {plan.recipe.epochs:,} epochs" in told.why
+    show_plan(plan)
+    assert f"aux.drloc.weight = 0.5  ({told.why})" in capsys.readouterr().err
 
 
 # ---- refusals ------------------------------------------------------------------------------------------

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from processes import Warm
 from runs import assert_same_run
 
 import smallvit
-from helpers import make_folder, noise_image, run_here
+from helpers import make_folder, noise_image, run_here, write_npz
 from smallvit import Run
 from smallvit.errors import Collapsed, DataError, UsageError
 from smallvit.plan import make_plan
@@ -74,11 +76,19 @@ def test_the_last_record_is_what_the_stored_model_gives(idmm: Run) -> None:
     assert idmm.results["parts"]["val"]["accuracy"] == pytest.approx(epochs(idmm)[-1]["val_accuracy"])
 
 
+@pytest.mark.parametrize("method", ["idmm", "dino"])
+def test_an_auxiliary_loss_goes_along(method: str, tmp_path: Path) -> None:
+    run = pretrain(method, tmp_path / "run", aux=["drloc"], epochs=1)
+    parts = next(record["parts"] for record in run.metrics if record["kind"] == "train")
+    assert parts["drloc"] > 0 and parts.keys() & {"dino", "instances_large"}
+
+
 def test_images_without_classes(tmp_path: Path) -> None:
     flat = tmp_path / "photos"
     flat.mkdir()
-    for number in range(24):
-        noise_image(str(number), (16, 16)).save(flat / f"{number}.png")
+    pixels = [np.asarray(noise_image(str(number), (16, 16))) for number in range(24)]
+    for number, image in enumerate(pixels):
+        Image.fromarray(image).save(flat / f"{number}.png")
     run = pretrain("simclr", tmp_path / "run", flat, per_class=None)
     assert run.results["evaluated_part"] is None and run.results["parts"] == {}
     assert all("val_accuracy" not in record and record["spread"] > 0 for record in epochs(run))
@@ -92,6 +102,13 @@ def test_images_without_classes(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="no class folders"):
             refused()
     assert not (tmp_path / "no").exists()
+    (tmp_path / "list.csv").write_text("path\n" + "".join(f"photos/{number}.png\n" for number in range(24)))
+    write_npz(tmp_path / "a.npz", n=24, side=16, x_train=None, y_train=None, x=np.stack(pixels))
+    for path in (tmp_path / "list.csv", tmp_path / "a.npz"):
+        same = pretrain("simclr", tmp_path / path.stem, path, per_class=None)
+        assert len(same.read("split.json")["parts"]["train"]["rows"]) == 24
+        with pytest.raises(DataError, match="no labels"):
+            smallvit.train(path, out=tmp_path / "no", show_progress=False)
     one = make_folder(tmp_path / "one", {"cat": 20})
     assert pretrain("simclr", tmp_path / "cats", one, per_class=None).results["evaluated_part"] is None
 

@@ -218,13 +218,13 @@ def _facts(images: ImageSet, split: Split | None, seen: Survey | None) -> dict[s
     return facts
 
 
-def _same_bytes(seen: Survey | None, images: ImageSet, same: Duplicates) -> int:
-    """How many of the identical images are identical files."""
+def _same_bytes(seen: Survey | None, images: ImageSet, same: Duplicates) -> set[int]:
+    """Rows whose file is byte for byte that of an earlier row."""
     if seen is None:
-        return 0
+        return set()
     paths = {file.name: file.path for file in seen.files}
-    count = 0
+    found: set[int] = set()
     for group in same.exact:
         digests = [hashlib.sha256(paths[images.files[row]].read_bytes()).digest() for row in group]
-        count += len(digests) - len(set(digests))
-    return count
+        found |= {row for place, row in enumerate(group) if digests[place] in digests[:place]}
+    return found

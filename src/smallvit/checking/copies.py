@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from smallvit.checking import rules
 from smallvit.checking.duplicates import MOST_PICTURES, RUNGS, SMALLEST_SIDE, Duplicates
@@ -13,17 +13,21 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 
 
-def copies(images: ImageSet, split: Split | None, found: Duplicates, same_bytes: int) -> Iterator[Problem]:
+def copies(images: ImageSet, split: Split | None, found: Duplicates, same_bytes: Set[int]) -> Iterator[Problem]:
+    """`same_bytes` are rows whose file is byte for byte that of an earlier row."""
     part_of = _part_of(images, split)
     exact = {row: number for number, group in enumerate(found.exact) for row in group}
     for one, other in (("train", "test"), ("train", "val"), ("val", "test")):
         yield from _leak(images, found, part_of, exact, one, other)
     yield from _conflicts(images, found, exact)
-    if inside := [group for group in found.groups if len({part_of.get(row, "") for row in group}) == 1]:
+    # A picture under two labels is told of once: the conflict weighs more than the copy.
+    agreed = [group for group in found.groups if len(_labels(images, group)) == 1]
+    if inside := [group for group in agreed if len({part_of.get(row, "") for row in group}) == 1]:
         extra = sum(len(group) - 1 for group in inside)
+        bytewise_count = sum(row in same_bytes for group in inside for row in group)
         where = Counter(part_of.get(group[0], "") for group in inside)
         places = ", ".join(f"{n:,} in the {PART_WORDS[p]} part" for p, n in where.items() if p) or "no parts"
-        bytewise = f"; {are(same_bytes, 'file')} byte for byte the same as another" if same_bytes else ""
+        bytewise = f"; {are(bytewise_count, 'file')} byte for byte the same as another" if bytewise_count else ""
         yield problem(
             "duplicates",
             f"{are(extra, 'image')} copied from others of the same part (groups: {places}){bytewise}",
@@ -79,11 +83,15 @@ def _pair(images: ImageSet, exact: dict[int, int], one: int, other: int) -> str:
     return f"{images.files[one]} {sign} {images.files[other]}"
 
 
+def _labels(images: ImageSet, group: list[int]) -> set[int]:
+    return {*images.labels_N[group].tolist()}
+
+
 def _conflicts(images: ImageSet, found: Duplicates, exact: dict[int, int]) -> Iterator[Problem]:
-    labels = images.labels_N.tolist()
-    groups = [group for group in found.groups if len({labels[row] for row in group}) > 1]
+    groups = [group for group in found.groups if len(_labels(images, group)) > 1]
     if not groups:
         return
+    labels = images.labels_N.tolist()
     touched = sum(map(len, groups))
     pairs = []
     for group in groups:

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 
 from smallvit.data.images import FULL_WHITE, Fit, cannot_convert, convert, convertible, fit_square
-from smallvit.data.imageset import ImageSet, fingerprint, pixel_digest
+from smallvit.data.imageset import UNLABELLED, ImageSet, fingerprint, pixel_digest
 from smallvit.data.rasters import MOST_CHANNELS, looks_channels_first
 from smallvit.errors import DataError, UsageError
 
 MOST_NPZ_BYTES = 8 << 30
+ALONE = ("x", "images", "x_train")  # names of images that may come without labels
+WANTED = {*ALONE, *(f"{axis}_{part}" for axis in "xy" for part in ("train", "val", "test")), "class_names"}
 
 
 class ArraySource:
@@ -60,9 +62,14 @@ class ArraySource:
 # ---- .npz --------------------------------------------------------------------------------------------
 
 
-def npz_source(path: Path) -> ArraySource:
-    """`x_train, y_train` and, where present, `x_val, y_val, x_test, y_test, class_names`."""
+def npz_source(path: Path, labelled: bool = True) -> ArraySource:
+    """`x_train, y_train` and, where present, `x_val, y_val, x_test, y_test, class_names`.
+
+    Where no labels are needed (`labelled` is off), images alone will do: `x`, `images` or `x_train`.
+    """
     arrays = _read_npz(path)
+    if "y_train" not in arrays:
+        return _unlabelled(path, arrays, labelled)
     images, labels, parts, files, start = [], [], {}, [], 0
     for part in ("train", "val", "test"):
         if f"x_{part}" not in arrays:
@@ -77,6 +84,17 @@ def npz_source(path: Path) -> ArraySource:
         raise DataError(f"{path}: the parts differ in size: {', '.join(str(x.shape[1:]) for x in images)}")
     label_N, names = _named_labels(path, np.concatenate(labels), arrays.get("class_names"))
     return ArraySource(str(path), np.concatenate(images), label_N, names, parts if len(parts) > 1 else {}, tuple(files))
+
+
+def _unlabelled(path: Path, arrays: dict[str, np.ndarray], labelled: bool) -> ArraySource:
+    name = next(name for name in ALONE if name in arrays)
+    if labelled:
+        raise DataError(
+            f"{path} has {name} but no labels: it has no y_train beside x_train; only `smallvit pretrain` does without"
+        )
+    images = _checked_images(path, name, arrays[name])
+    files = tuple(f"{path.name}:{name}[{row}]" for row in range(len(images)))
+    return ArraySource(str(path), images, np.zeros(len(images)), (UNLABELLED,), files=files)
 
 
 def _named_labels(path: Path, label_N: np.ndarray, given: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -99,28 +117,32 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         if unpacked > MOST_NPZ_BYTES:
             raise DataError(f"{path} unpacks to {unpacked / 2**30:.1f} GiB, more than {MOST_NPZ_BYTES >> 30}")
         with np.load(path, allow_pickle=False) as archive:
-            if missing := {"x_train", "y_train"} - set(archive.files):
+            alone = "y_train" not in archive and any(name in archive for name in ALONE)
+            if not alone and (missing := {"x_train", "y_train"} - set(archive.files)):
                 holds = ", ".join(archive.files) or "nothing"
                 raise DataError(f"{path} has no {' and no '.join(sorted(missing))}; it holds {holds}")
-            wanted = {f"{axis}_{part}" for axis in "xy" for part in ("train", "val", "test")} | {"class_names"}
-            return {key: archive[key] for key in archive.files if key in wanted}
+            return {key: archive[key] for key in archive.files if key in WANTED}
     except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"cannot read {path}: {error}") from None
 
 
 def _checked_pair(path: Path, part: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    x, y = arrays[f"x_{part}"], arrays.get(f"y_{part}")
+    y = arrays.get(f"y_{part}")
     if y is None:
         raise DataError(f"{path} has x_{part} but no y_{part}")
-    x = x[..., None] if x.ndim == 3 else x
-    if x.ndim != 4 or x.shape[3] > MOST_CHANNELS or x.dtype != np.uint8 or 0 in x.shape:
-        raise DataError(f"{path}: x_{part} is {x.dtype} {x.shape}; it must be uint8, N x H x W or N x H x W x C")
-    if looks_channels_first(x.shape[1:]):
-        raise DataError(f"{path}: x_{part} is {x.shape}, which looks like N x C x H x W; save it as N x H x W x C")
-    y = y.reshape(-1)
+    x, y = _checked_images(path, f"x_{part}", arrays[f"x_{part}"]), y.reshape(-1)
     if len(y) != len(x) or not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{path}: y_{part} must hold {len(x)} whole numbers, it is {y.dtype} {y.shape}")
     return x, y.astype(np.int64)
+
+
+def _checked_images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
+    x = x[..., None] if x.ndim == 3 else x
+    if x.ndim != 4 or x.shape[3] > MOST_CHANNELS or x.dtype != np.uint8 or 0 in x.shape:
+        raise DataError(f"{path}: {name} is {x.dtype} {x.shape}; it must be uint8, N x H x W or N x H x W x C")
+    if looks_channels_first(x.shape[1:]):
+        raise DataError(f"{path}: {name} is {x.shape}, which looks like N x C x H x W; save it as N x H x W x C")
+    return x
 
 
 # ---- named sets --------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from pathlib import Path
 from smallvit.console import warn
 from smallvit.data.files import PART_NAMES, FileSource, Listed, shown
 from smallvit.data.images import SUFFIXES
+from smallvit.data.imageset import UNLABELLED
 from smallvit.errors import DataError
-
-UNLABELLED = "unlabelled"  # the one class of a folder without class folders
 
 
 def folder_source(root: Path, labelled: bool = True) -> FileSource:

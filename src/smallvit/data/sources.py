@@ -36,14 +36,14 @@ class Source(Protocol):
 
 
 def open_source(name: str, labelled: bool = True) -> Source:
-    """The source that `name` means: a named set, a table, an .npz file or a folder (of images, if not `labelled`)."""
+    """The source that `name` means: a named set, a table, an .npz file or a folder; labels may be missing if not `labelled`."""
     path = Path(name).expanduser()
     if name in NAMED:
         if path.is_dir():
             warn(f"{name} is the named set; for the folder of that name write ./{name}")
         return NAMED[name]()
     if path.is_file() and path.suffix.lower() in OPENERS:
-        return OPENERS[path.suffix.lower()](path)
+        return OPENERS[path.suffix.lower()](path, labelled)
     if path.is_dir():
         return folder_source(path, labelled)
     if path.exists():
@@ -54,4 +54,4 @@ def open_source(name: str, labelled: bool = True) -> Source:
     raise DataError(f"no such folder or file: {name} (nor a named set; {nearest(name, NAMED)})")
 
 
-OPENERS: dict[str, Callable[[Path], Source]] = {".csv": table_source, ".tsv": table_source, ".npz": npz_source}
+OPENERS: dict[str, Callable[[Path, bool], Source]] = {".csv": table_source, ".tsv": table_source, ".npz": npz_source}

@@ -78,7 +78,7 @@ def _is_current(key: str, source: Path, decoding: dict[str, Any]) -> bool:
     """Whether a run on this source would find this entry."""
     try:
         with quiet():
-            items = list_table(source) if source.is_file() else list_folder(source)
+            items = list_table(source, labelled=False) if source.is_file() else list_folder(source, labelled=False)
     except (DataError, OSError):
         return False
     root = source.parent if source.is_file() else source

@@ -1,4 +1,6 @@
-"""A CSV file of `path,label[,split]` -> FileSource. Paths are relative to the file, or absolute."""
+"""A CSV file of `path,label[,split]`, or of `path` alone where no labels are needed -> FileSource.
+
+Paths are relative to the file, or absolute."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from smallvit.console import warn
 from smallvit.data.files import PART_NAMES, FileSource, Listed
+from smallvit.data.imageset import UNLABELLED
 from smallvit.errors import DataError, nearest
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -17,13 +20,19 @@ MOST_BYTES = 1 << 29
 COLUMNS = "the first line must name the columns path and label, and optionally split, divided by commas"
 
 
-def table_source(path: Path) -> FileSource:
-    return FileSource(str(path), path.absolute().parent, list_table(path))
+def table_source(path: Path, labelled: bool = True) -> FileSource:
+    """`labelled` is off where classes are not needed: a table without labels will do then."""
+    return FileSource(str(path), path.absolute().parent, list_table(path, labelled))
 
 
-def list_table(path: Path) -> list[Listed]:
+def list_table(path: Path, labelled: bool = True) -> list[Listed]:
     text = _text(path)
     columns, delimiter = _columns(path, text.partition("\n")[0].rstrip("\r"))
+    if labelled and "label" not in columns:
+        raise DataError(
+            f"{path} names images but no labels (columns: {', '.join(columns)}): add the column label; only "
+            "`smallvit pretrain` does without"
+        )
     root = path.absolute().parent
     items: dict[str, Listed] = {}
     first_line: dict[str, int] = {}
@@ -58,10 +67,10 @@ def _text(path: Path) -> str:
 
 
 def _columns(path: Path, header: str) -> tuple[list[str], str]:
-    """The names of the columns, and the delimiter: the one that makes `path` and `label` out of the first line."""
-    for delimiter in DELIMITERS:
-        names = [name.strip().lower() for name in next(csv.reader([header], delimiter=delimiter), [])]
-        if {"path", "label"} <= {*names}:
+    """The names of the columns, and the delimiter: the one that makes `path`, and `label` if it can, of the first line."""
+    read = {d: [name.strip().lower() for name in next(csv.reader([header], delimiter=d), [])] for d in DELIMITERS}
+    for delimiter, names in sorted(read.items(), key=lambda item: "label" not in item[1]):
+        if "path" in names:
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise DataError(f"{path}: the column {twice[0]!r} is there twice")
             if others := [name for name in names if name not in {"path", "label", "split"}]:
@@ -88,7 +97,7 @@ def _rows(path: Path, text: str, delimiter: str, width: int) -> Iterator[tuple[i
 
 
 def _item(path: Path, line: int, row: dict[str, str], root: Path) -> Listed:
-    name, label = row["path"].strip(), row["label"].strip()
+    name, label = row["path"].strip(), row.get("label", UNLABELLED).strip()
     for column, value in (("path", name), ("label", label)):
         if not value:
             raise DataError(f"{path}, line {line}: the {column} is empty")

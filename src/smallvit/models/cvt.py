@@ -5,25 +5,25 @@ authors' model: the class token lives in the last stage only. `cvt_13_gap` is th
 no class token, the mean of the map. The strides decide how large the last map is: the weights of any choice have
 the same shapes.
 
-B images, C channels, H by W cells, N tokens (H * W, after P class tokens), D width, A attention heads, E their width.
+B images, C channels, H by W cells, N tokens (H * W, after P class tokens), D width.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from timm.layers import DropPath, Mlp, QuickGELU, global_pool_nlc, trunc_normal_
-from timm.models import build_model_with_cfg, checkpoint, register_model
+from timm.models import build_model_with_cfg, register_model
 from timm.models._features import feature_take_indices
 from timm.models._registry import generate_default_cfgs
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from smallvit.models.checkpointing import checkpointed
+from smallvit.models.cvt_parts import Grid, SeparateAttention, split_prefix, to_map, to_tokens
+from smallvit.models.cvt_port import DeviationNorm, SharedAttention, from_port
 from smallvit.models.registry import config
 
 default_cfgs = generate_default_cfgs(
@@ -32,8 +32,6 @@ default_cfgs = generate_default_cfgs(
         for name, size, paper in (("cvt_13", 224, "Wu 2021"), ("cvt_13_gap", 224, "Liu 2021"), ("cvt_nano", 32, ""))
     }
 )
-
-Grid = tuple[int, int]
 
 
 def strides_for(img_size: int) -> tuple[int, int, int]:
@@ -188,16 +186,8 @@ class Cvt(nn.Module):
         return {"stem": r"^stage0\.patch_embed", "blocks": r"^stage(\d+)" if coarse else fine}
 
     def from_authors(self, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The names of the port as ours; its 1x1 convolutions are linear layers here. `cvt_13` has the authors' names."""
-        ours = {}
-        for key, tensor in state_dict.items():
-            name = key
-            for theirs, replacement in PORT_NAMES:
-                name = re.sub(theirs, replacement, name)
-            if name != key and not re.search(r"(conv|patch_embed\.proj)\.weight$", name) and tensor.ndim == 4:
-                tensor = tensor.flatten() if tensor.shape[0] == 1 else tensor[:, :, 0, 0]
-            ours[name] = tensor
-        return ours
+        """`cvt_13` has the names of its authors; those of the port are translated."""
+        return from_port(state_dict)
 
     def _start(self, how: str) -> None:
         """Convolutions keep torch's weights; so does the bias of the authors' head."""
@@ -209,24 +199,6 @@ class Cvt(nn.Module):
                     nn.init.xavier_uniform_(module.weight)
                 if name != "head":
                     nn.init.zeros_(module.bias)
-
-
-# (theirs, ours), applied one after the other.
-PORT_NAMES = [
-    (r"^layers\.(\d+)\.0\.", r"stage\1.patch_embed.proj."),
-    (r"^layers\.(\d+)\.1\.", r"stage\1.patch_embed.norm."),
-    (r"^layers\.(\d+)\.2\.layers\.(\d+)\.", r"stage\1.blocks.\2."),
-    (r"(blocks\.\d+)\.0\.norm\.", r"\1.norm1."),
-    (r"(blocks\.\d+)\.1\.norm\.", r"\1.norm2."),
-    (r"(norm\d?)\.g$", r"\1.weight"),
-    (r"(norm\d?)\.b$", r"\1.bias"),
-    (r"0\.fn\.to_(q|kv)\.net\.0\.", r"attn.conv_proj_\1.conv."),
-    (r"0\.fn\.to_(q|kv)\.net\.1\.", r"attn.conv_proj_\1.bn."),
-    (r"0\.fn\.to_(q|kv)\.net\.2\.", r"attn.proj_\1."),
-    (r"0\.fn\.to_out\.0\.", r"attn.proj."),
-    (r"1\.fn\.net\.0\.", r"mlp.fc1."),
-    (r"1\.fn\.net\.3\.", r"mlp.fc2."),
-]
 
 
 class Stage(nn.Module):
@@ -245,7 +217,7 @@ class Stage(nn.Module):
             x_BND = torch.cat([self.cls_token.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
         for block in self.blocks:
             again = self.grad_checkpointing and torch.is_grad_enabled()
-            x_BND = checkpoint(block, x_BND, grid) if again else block(x_BND, grid)
+            x_BND = checkpointed(block, x_BND, grid) if again else block(x_BND, grid)
         return x_BND, grid
 
 
@@ -276,82 +248,6 @@ class Block(nn.Module):
     def forward(self, x_BND: Tensor, grid: Grid) -> Tensor:
         x_BND = x_BND + self.drop_path(self.attn(self.norm1(x_BND), grid))
         return x_BND + self.drop_path(self.mlp(self.norm2(x_BND)))
-
-
-class SeparateAttention(nn.Module):
-    """The authors': q, k and v each have a convolution and a linear layer; the class token skips the convolutions."""
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.scale = dim**-0.5  # of the whole width, as the authors' code has it
-        self.conv_proj_q, self.conv_proj_k, self.conv_proj_v = (depthwise(dim, stride) for stride in (1, 2, 2))
-        self.proj_q, self.proj_k, self.proj_v, self.proj = (nn.Linear(dim, dim) for _ in range(4))
-
-    def forward(self, x_BND: Tensor, grid: Grid) -> Tensor:
-        prefix_BPD, cells_BND = split_prefix(x_BND, grid)
-        map_BDHW = to_map(cells_BND, grid)
-
-        def projected(conv: nn.Module, linear: nn.Module) -> Tensor:
-            return linear(torch.cat([prefix_BPD, to_tokens(conv(map_BDHW))], dim=1))
-
-        q_BND = projected(self.conv_proj_q, self.proj_q)
-        k_BMD = projected(self.conv_proj_k, self.proj_k)
-        v_BMD = projected(self.conv_proj_v, self.proj_v)
-        return self.proj(attend(q_BND, k_BMD, v_BMD, self.heads, self.scale))
-
-
-class SharedAttention(nn.Module):
-    """The port's: keys and values share a convolution; heads of 64 whatever the width is."""
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.conv_proj_q, self.conv_proj_kv = depthwise(dim, 1), depthwise(dim, 2)
-        self.proj_q = nn.Linear(dim, 64 * heads, bias=False)
-        self.proj_kv = nn.Linear(dim, 2 * 64 * heads, bias=False)
-        self.proj = nn.Linear(64 * heads, dim)
-
-    def forward(self, x_BND: Tensor, grid: Grid) -> Tensor:
-        map_BDHW = to_map(x_BND, grid)
-        q_BND = self.proj_q(to_tokens(self.conv_proj_q(map_BDHW)))
-        k_BMD, v_BMD = self.proj_kv(to_tokens(self.conv_proj_kv(map_BDHW))).chunk(2, dim=-1)
-        return self.proj(attend(q_BND, k_BMD, v_BMD, self.heads, 64**-0.5))
-
-
-class DeviationNorm(nn.LayerNorm):
-    """The port's layer norm: 1e-5 is added to the deviation, not to the variance."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x_BND = x_BND.to(torch.promote_types(x_BND.dtype, torch.float32))
-        variance_BN1, mean_BN1 = torch.var_mean(x_BND, dim=-1, correction=0, keepdim=True)
-        # The root of exactly 0 has no gradient.
-        deviation_BN1 = variance_BN1.clamp_min(1e-20).sqrt()
-        return ((x_BND - mean_BN1) / (deviation_BN1 + 1e-5) * self.weight + self.bias).to(self.weight.dtype)
-
-
-def depthwise(dim: int, stride: int) -> nn.Sequential:
-    conv = nn.Conv2d(dim, dim, 3, stride, padding=1, groups=dim, bias=False)
-    return nn.Sequential(OrderedDict(conv=conv, bn=nn.BatchNorm2d(dim)))
-
-
-def attend(q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int, scale: float) -> Tensor:
-    q_BANE, k_BAME, v_BAME = (x.unflatten(2, (heads, -1)).transpose(1, 2) for x in (q_BND, k_BMD, v_BMD))
-    return F.scaled_dot_product_attention(q_BANE, k_BAME, v_BAME, scale=scale).transpose(1, 2).flatten(2)
-
-
-def split_prefix(x_BND: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Class tokens, of which there may be none, and the cells of the map."""
-    count = x_BND.shape[1] - grid[0] * grid[1]
-    return x_BND[:, :count], x_BND[:, count:]
-
-
-def to_map(x_BND: Tensor, grid: Grid) -> Tensor:
-    return x_BND.unflatten(1, grid).permute(0, 3, 1, 2)  # channels-last in memory: nothing is moved
-
-
-def to_tokens(map_BDHW: Tensor) -> Tensor:
-    return map_BDHW.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 AUTHORS = Parts(nn.LayerNorm, SeparateAttention, QuickGELU, final_norm=True, initial_weights="authors")

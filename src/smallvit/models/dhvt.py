@@ -30,10 +30,10 @@ import torch
 from timm.layers import PatchEmbed, global_pool_nlc, to_2tuple
 from timm.models import build_model_with_cfg, register_model
 from timm.models._features import feature_take_indices
-from timm.models._manipulate import checkpoint
 from timm.models._registry import generate_default_cfgs
 from torch import Tensor, nn
 
+from smallvit.models.checkpointing import checkpointed
 from smallvit.models.dhvt_parts import Block, HeadInteractedAttention, LayerNorm, SequentialOverlappingPatchEmbed
 from smallvit.models.registry import config
 
@@ -175,7 +175,7 @@ class Dhvt(nn.Module):
         return x_BND + self.pos_embed, grid
 
     def _run(self, block: nn.Module, x_BND: Tensor, grid: tuple[int, int]) -> Tensor:
-        return checkpoint(block, x_BND, grid) if self.grad_checkpointing and self.training else block(x_BND, grid)
+        return checkpointed(block, x_BND, grid) if self.grad_checkpointing and self.training else block(x_BND, grid)
 
 
 def _initialise(model: Dhvt) -> None:

@@ -1,14 +1,19 @@
-"""ResNets for small images: a 3x3 stem with stride 1 and no max-pool, so that 32 px still end in a 4x4 grid."""
+"""ResNets for small images: a 3x3 stem with stride 1 and no max-pool, so that 32 px still end in a 4x4 grid.
+
+B images, D width, H by W cells.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from timm.models import build_model_with_cfg, register_model
 from timm.models._registry import generate_default_cfgs
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
-from torch import nn
+from torch import Tensor, nn
 
+from smallvit.models.checkpointing import checkpointed
 from smallvit.models.registry import config
 
 default_cfgs = generate_default_cfgs(
@@ -28,6 +33,14 @@ class SmallImageResNet(ResNet):
         self.maxpool = nn.Identity()
         for info in self.feature_info:
             info["reduction"] = max(1, info["reduction"] // (2 if info["module"] == "act1" else 4))
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """timm's, but for checkpointing, which there moves the running statistics of BatchNorm twice."""
+        map_BDHW = self.maxpool(self.act1(self.bn1(self.conv1(x))))
+        again = self.grad_checkpointing and torch.is_grad_enabled()
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            map_BDHW = checkpointed(stage, map_BDHW) if again else stage(map_BDHW)
+        return map_BDHW
 
 
 def _resnet(name: str, pretrained: bool, **kwargs: Any) -> SmallImageResNet:

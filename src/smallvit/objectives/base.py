@@ -18,8 +18,9 @@ import smallvit.objectives
 from smallvit.data.loader import DeviceImages
 from smallvit.errors import UsageError, nearest
 from smallvit.evaluation.metrics import Score
+from smallvit.explain import NO_FLAGS, explain
 from smallvit.models.features import Backbone
-from smallvit.recipe import Section, explain
+from smallvit.recipe import Section
 from smallvit.types import Batch, Context, Features, Loss, View
 
 
@@ -55,18 +56,27 @@ class Exam(NamedTuple):
 Answers = tuple[Tensor, Tensor]  # logits (N, K) and labels (N) of the images held out
 
 
-class Objective(nn.Module):
-    """Abstract. Supervised training uses the model's own classifier; others bring heads of their own."""
+class Part(nn.Module):
+    """Abstract. What objectives and auxiliary losses have in common: a name, options, and something to tell."""
 
     name: ClassVar[str]
     Options: ClassVar[type[Section]]
+
+    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+        super().__init__()
+
+    def told(self, epochs: int) -> dict[str, tuple[Any, str]]:
+        """Options that the user should hear of in this run, now that the model is known: key -> value, why."""
+        return {}
+
+
+class Objective(Part):
+    """Abstract. Supervised training uses the model's own classifier; others bring heads of their own."""
+
     classifies: ClassVar[bool] = False  # trains the model's own classifier; without it the model has none
     needs_labels: ClassVar[bool] = False
     judged_by: ClassVar[str]  # what gives the answers
     views: tuple[View, ...]
-
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
-        super().__init__()
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -93,14 +103,8 @@ class Objective(nn.Module):
         return {}
 
 
-class Auxiliary(nn.Module):
+class Auxiliary(Part):
     """Abstract. A loss beside the objective, computed from the features the objective already has."""
-
-    name: ClassVar[str]
-    Options: ClassVar[type[Section]]
-
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
-        super().__init__()
 
     def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -130,12 +134,15 @@ def _below(kind: type[Kind]) -> Iterator[type[Kind]]:
 
 
 def options_of(
-    kind: Mapping[str, type[Objective] | type[Auxiliary]], name: str, given: Mapping[str, Any], key: str
-) -> Section:
+    kind: Mapping[str, type[Objective] | type[Auxiliary]], name: str, given: Mapping[str, Any], key: str,
+    flags: Mapping[str, str] = NO_FLAGS,
+) -> Section:  # fmt: skip
     """The named part's options with defaults filled in; unknown names and keys are usage errors."""
     if name not in kind:
         raise UsageError(f"unknown {key} {name!r}: {nearest(name, kind) if kind else 'there is none'}")
     try:
         return kind[name].Options.model_validate(dict(given))
     except ValidationError as error:
-        raise UsageError(f"{key} {name}: {explain(error, kind[name].Options)}") from None
+        inside = f"{key}.{name}." if key == "aux" else f"{key}."
+        mistakes = explain(error, kind[name].Options, given, inside=inside, flags=flags)
+        raise UsageError(f"{key} {name}: {mistakes}") from None

@@ -202,7 +202,8 @@ class Drloc(Auxiliary):
         self.options, self.epochs = o, setting.epochs
         backbone.normed_grids = o.norm == "after"
         self.stages = _usable_stages(backbone, o)
-        self.heads = nn.ModuleList(_head(backbone.grid_shapes[stage], o) for stage in self.stages)
+        self.sizes = [_head_size(backbone.grid_shapes[stage], o) for stage in self.stages]
+        self.heads = nn.ModuleList(_head(size, o) for size in self.sizes)
 
     def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:
         found: list[Localization] = [
@@ -219,15 +220,33 @@ class Drloc(Auxiliary):
         }
         return Loss(weight * total, parts, features)
 
+    def told(self, epochs: int) -> dict[str, tuple[Any, str]]:
+        o = self.options
+        looks = [
+            f"the {size.grid[0]} x {size.grid[1]} grid with a head of width {size.hidden}, where chance is "
+            f"{chance_error(size.grid, o.signed):.3g} cells off"
+            for size in self.sizes
+        ]
+        return {"weight": (o.weight, f"{_schedule_in_words(o, epochs)}; it looks at {' and at '.join(looks)}")}
 
-def _head(shape: tuple[int, int, int], o: DrlocOptions) -> DenseRelativeLocalization:
-    D, H, W = shape
-    grid = pooled(torch.zeros(1, 1, H, W), o.pool_from).shape[2:]
-    hidden = D if o.hidden == "width" else o.hidden
+
+class HeadSize(NamedTuple):
+    width: int  # of the features
+    grid: Grid  # after pooling
+    hidden: int
+
+
+def _head_size(shape: tuple[int, int, int], o: DrlocOptions) -> HeadSize:
+    D, *side = shape
+    H, W = pooled(torch.zeros(1, 1, *side), o.pool_from).shape[2:]
+    return HeadSize(D, (H, W), D if o.hidden == "width" else o.hidden)
+
+
+def _head(size: HeadSize, o: DrlocOptions) -> DenseRelativeLocalization:
     try:
         return DenseRelativeLocalization(
-            D, grid=(grid[0], grid[1]), pairs=o.pairs, hidden=hidden, loss=o.loss, signed=o.signed, target=o.target,
-            pool_from=o.pool_from,
+            size.width, grid=size.grid, pairs=o.pairs, hidden=size.hidden, loss=o.loss, signed=o.signed,
+            target=o.target, pool_from=o.pool_from,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(f"aux drloc: {error}") from None
@@ -254,7 +273,19 @@ def weight_at(o: DrlocOptions, epoch: float, epochs: int) -> float:
     """Linear up, then linear down to 0 at the end, as in the authors' code, made sound for short runs."""
     if o.schedule == "constant":
         return o.weight
-    warmup = min(o.warmup_epochs, SHARE_OF_WARMUP * epochs)
+    warmup = warmup_of(o, epochs)
     if epoch < warmup:
         return o.weight * epoch / warmup
     return o.weight * max(0.0, 1 - (epoch - warmup) / max(1e-9, epochs - warmup))
+
+
+def warmup_of(o: DrlocOptions, epochs: int) -> float:
+    return min(o.warmup_epochs, SHARE_OF_WARMUP * epochs)
+
+
+def _schedule_in_words(o: DrlocOptions, epochs: int) -> str:
+    if o.schedule == "constant":
+        return "all the time"
+    warmup = warmup_of(o, epochs)
+    short = f", a fifth of the run instead of {o.warmup_epochs:g}" if warmup < o.warmup_epochs else ""
+    return f"reached after {warmup:.3g} of {epochs:,} epochs{short}, then falling to 0"

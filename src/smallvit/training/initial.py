@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
@@ -33,7 +34,7 @@ def digest(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+        raise UsageError(f"--init: cannot read {path}: {error.strerror}") from None
 
 
 class Started(NamedTuple):
@@ -69,5 +70,20 @@ def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple
                 tensors = {
                     name: t for name, t in tensors.items() if not name.startswith(classifier_names(backbone.model))
                 }
-            return transfer(backbone.model, tensors)
+            return _from_run(backbone, tensors, spec, str(header.get("model", "")))
     return load_authors_weights(backbone.model, read_checkpoint(path))
+
+
+def _from_run(backbone: Backbone, tensors: dict[str, Tensor], spec: ModelSpec, held: str) -> Transfer:
+    try:
+        return transfer(backbone.model, tensors)
+    except UsageError:
+        if held in ("", spec.timm_name):
+            raise
+        raise UsageError(
+            f"--init: {spec.init} holds {held}, and this run is {_both_names(spec)}: give --model {held}"
+        ) from None
+
+
+def _both_names(spec: ModelSpec) -> str:
+    return spec.name if spec.name == spec.timm_name else f"{spec.name} ({spec.timm_name})"

@@ -1,0 +1,129 @@
+"""Commands that look at finished runs: probe, evaluate, predict, diagnose, compare, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smallvit.commands.options import OwnThreads, Quiet, RunFolder, announce
+
+
+def probe(
+    folder: RunFolder,
+    knn: Annotated[bool, typer.Option("--knn", help="Nearest neighbours only.")] = False,
+    linear: Annotated[bool, typer.Option("--linear", help="The linear probe only.")] = False,
+    threads: OwnThreads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """What the frozen features of a run are worth: k-NN and a linear probe, beside the floors."""
+    import json
+
+    announce(as_json)
+    from smallvit import api
+    from smallvit.report.terminal import probe_table
+
+    found = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        probe_table(found)
+
+
+def evaluate(
+    folder: RunFolder,
+    part: Annotated[str, typer.Option(help="train, val or test of the run's own split.")] = "test",
+    data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
+    threads: OwnThreads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Accuracy with its interval, beside the floors, and the worst classes."""
+    import json
+
+    announce(as_json)
+    from smallvit import api
+    from smallvit.report.terminal import evaluation_table
+
+    found = api.evaluate(folder, part, data, threads=threads)
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        evaluation_table(found, api.floors_for(folder, part) if data is None else {}, data or part)
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model.safetensors.")],
+    files: Annotated[list[Path], typer.Argument(help="Image files or folders of them.")],
+    csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
+    calibrated: Annotated[
+        bool,
+        typer.Option("--calibrated", help="Probabilities at the temperature fitted on the validation part."),
+    ] = False,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
+) -> None:
+    """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
+    announce()
+    from smallvit import api
+    from smallvit.report.terminal import write_predictions
+
+    problems = write_predictions(api.predict(folder, files, calibrated=calibrated, threads=threads), csv)
+    if problems:
+        raise typer.Exit(1)
+
+
+def diagnose(
+    folder: RunFolder,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="RUN|MODEL", help="Compare its layers with another run, or an untrained model."),
+    ] = None,
+    images: Annotated[int, typer.Option(min=8, help="How many images to measure on.")] = 256,
+    quiet: Quiet = False,
+) -> None:
+    """Why it does well or badly: attention, locality, features, CKA; sentences here, pictures in the report."""
+    announce(quiet)
+    from smallvit import api
+
+    found = api.diagnose(folder, against=against, images=images, show_progress=not quiet)
+    if not quiet:
+        for number, finding in enumerate([one for one in found if one.verdict], start=1):
+            typer.echo(f"{number}. {finding.verdict}")
+        typer.echo(f"report: {folder / 'report.html'}")
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of several seeds.")],
+    cka: Annotated[bool, typer.Option("--cka", help="Also compare the layers of the first two by CKA.")] = False,
+    images: Annotated[int, typer.Option(min=8, help="How many images to measure CKA on.")] = 256,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page; default compare-A-B.html beside the first.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Is the difference real? Paired over seeds, or over test images for single runs; one page with all curves."""
+    import json
+
+    announce(quiet or as_json)
+    from smallvit import api
+
+    found = api.compare(folders, cka=cka, images=images, out=out, show_progress=not (quiet or as_json))
+    if as_json:
+        typer.echo(json.dumps([one._asdict() | {"real": one.real} for one in found], indent=1))
+    elif not quiet:
+        for one in found:
+            typer.echo(one.sentence)
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more finished runs.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; default report.html in the first run.")
+    ] = None,
+) -> None:
+    """Write report.html anew, or one report that puts several runs side by side."""
+    from smallvit import api
+
+    runs = [run for folder in folders for run in api.open_runs(folder)]
+    typer.echo(api.report(runs, out or folders[0] / "report.html"))
