@@ -53,6 +53,17 @@ def test_under_fitting_and_learning_by_heart() -> None:
     assert "by heart" in said(fit((180, 256), (125, 256)))["fit"], "a gap of 21 points comes before the 70 %"
 
 
+@pytest.mark.parametrize(("cells", "attends", "is_said"), [(4, True, True), (16, True, False), (1, False, False)])
+def test_few_tokens(cells: int, attends: bool, is_said: bool) -> None:
+    rows = int(cells**0.5)
+    found = said(
+        Finding("tokens", {}, {"cells": cells, "rows": rows, "columns": rows, "img_size": 32, "attends": attends})
+    )
+    assert bool(found) == is_said
+    if found:
+        assert found["tokens"].startswith("A patch of 16 px leaves 4 tokens of an image of 32 px")
+
+
 def test_signs_of_little_training_are_told_with_their_cause() -> None:
     found = said(fit((30, 100), (29, 100)), *signs_of_little_training())
     assert list(found) == ["fit"], "one cause, one sentence"

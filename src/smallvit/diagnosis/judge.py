@@ -18,6 +18,7 @@ class Thresholds:
 
     under_fit = 0.80  # accuracy on training images below which the model has not learned even those
     gap = 0.10  # accuracy on training images beyond that on others
+    few_tokens = 4  # cells, a grid of 2 x 2
     everywhere = 0.90  # attention distance of the first layer, as a share of that of one that looks at all cells alike
     parting = 0.10  # CKA with another model that the bottom has beyond the top
     peak = 0.02  # accuracy of neighbours that is lost between the best block and the last
@@ -92,6 +93,20 @@ def fit(one: Finding) -> Said | None:
     return None
 
 
+def tokens(one: Finding) -> Said | None:
+    """Digits do without more, photos do not: the count alone cannot tell, so the advice is to try."""
+    cells, size, rows = (int(one.numbers[key]) for key in ("cells", "img_size", "rows"))
+    if not one.numbers["attends"] or cells > Thresholds.few_tokens:
+        return None
+    patch = size // rows
+    return Said(
+        f"a patch of {patch} px leaves {cells} token{'s' if cells > 1 else ''} of an image of {size} px",
+        f"there is little to attend among; on photos of 32 px that costs ten points, on digits nothing: try "
+        f"--set model.kwargs.patch_size={max(1, patch // 4)}, or larger images",
+        0.6,
+    )
+
+
 def locality(one: Finding) -> Said | None:
     """Where convolutions mix neighbours, attention that looks far is no fault."""
     distance, even = one.numbers["distance"], one.numbers["distance_uniform"]
@@ -119,7 +134,9 @@ def similarity(one: Finding) -> Said:
     )
 
 
-RULES: dict[str, Callable[[Finding], Said | None]] = {"fit": fit, "locality": locality, "similarity": similarity}
+RULES: dict[str, Callable[[Finding], Said | None]] = {
+    "fit": fit, "tokens": tokens, "locality": locality, "similarity": similarity,
+}  # fmt: skip
 
 
 # ---- signs of too little training --------------------------------------------------------------------
