@@ -227,7 +227,7 @@ def test_grey_files_for_a_colour_model(run: smallvit.Run, tmp_path: Path) -> Non
     [
         (lambda: smallvit.train("digits", modle="x"), smallvit.UsageError, "unknown argument 'modle': did you mean model"),
         (lambda: smallvit.train("digits", model="vit_nanno"), smallvit.UsageError, "unknown model 'vit_nanno'"),
-        (lambda: smallvit.train("digits", epochs=0), smallvit.UsageError, "epochs = 0: should be at least 1"),
+        (lambda: smallvit.train("digits", epochs=0), smallvit.UsageError, "--epochs 0: should be at least 1"),
         (lambda: smallvit.train("digits", budget="soon"), smallvit.UsageError, "'soon' is no duration"),
         (lambda: smallvit.train("digits", settings={"optimizer.lrr": 1}), smallvit.UsageError, "unknown key"),
         (lambda: smallvit.train("digits", val="test"), smallvit.UsageError, "never selects anything"),

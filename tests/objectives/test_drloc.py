@@ -380,7 +380,7 @@ def test_one_cell_is_refused_with_what_to_change() -> None:
     [
         ({"weight": -1}, "weight"),
         ({"pairs": 0}, "pairs"),
-        ({"los": "l1"}, "did you mean loss"),
+        ({"los": "l1"}, "did you mean aux.drloc.loss"),
         ({"loss": "l2"}, "'l1'"),
         ({"loss": "ce", "target": "paper"}, "target='paper' is for loss='l1'"),
     ],
