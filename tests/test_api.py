@@ -149,8 +149,9 @@ def test_model_file_says_what_it_holds(run: smallvit.Run) -> None:
         lambda run, photos, **more: smallvit.evaluate(run.path, **more),
         lambda run, photos, **more: smallvit.predict(run.path, photos / "cat" / "000.png", **more),
         lambda run, photos, **more: smallvit.probe(run.path, linear=False, **more),
+        lambda run, photos, **more: smallvit.diagnose(run.path, images=8, show_progress=False, **more),
     ],
-    ids=["evaluate", "predict", "probe"],
+    ids=["evaluate", "predict", "probe", "diagnose"],
 )
 def test_threads_are_those_asked_for(
     run: smallvit.Run, photos: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[..., Any]

@@ -199,8 +199,9 @@ def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
 
 
 def diagnose(
-    folder: str | Path, *, against: str | Path | None = None, images: int = 256, show_progress: bool = True
-) -> list[Finding]:
+    folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
+    show_progress: bool = True,
+) -> list[Finding]:  # fmt: skip
     """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
 
     `against` is another run or a model's name.
@@ -208,7 +209,7 @@ def diagnose(
     from smallvit.diagnosis.diagnose import diagnose as measure_run
 
     with quiet(not show_progress):
-        found = measure_run(folder, against, images)
+        found = measure_run(folder, against, images, threads)
         report([Run(folder)], Path(folder) / "report.html")
     return found
 

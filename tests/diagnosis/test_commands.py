@@ -25,7 +25,7 @@ def test_diagnose_says_its_findings_and_puts_them_into_the_report(trained: Train
     assert first.removeprefix("1. ")[:40] in page
     run_here("report", run.path)
     assert "What the diagnosis found" in (run.path / "report.html").read_text(encoding="utf-8")
-    assert run_here("diagnose", run.path, "--images", 16, "--quiet").out == ""
+    assert run_here("diagnose", run.path, "--images", 16, "--threads", 1, "--quiet").out == ""
 
 
 def test_what_cannot_be_diagnosed_is_said_in_a_line(trained: Trained, tmp_path: Path) -> None:

@@ -79,13 +79,14 @@ def diagnose(
         typer.Option(metavar="RUN|MODEL", help="Compare its layers with another run, or an untrained model."),
     ] = None,
     images: Annotated[int, typer.Option(min=8, help="How many images to measure on.")] = 256,
+    threads: OwnThreads = None,
     quiet: Quiet = False,
 ) -> None:
     """Why it does well or badly: attention, locality, features, CKA; sentences here, pictures in the report."""
     announce(quiet)
     from smallvit import api
 
-    found = api.diagnose(folder, against=against, images=images, show_progress=not quiet)
+    found = api.diagnose(folder, against=against, images=images, threads=threads, show_progress=not quiet)
     if not quiet:
         for number, finding in enumerate([one for one in found if one.verdict], start=1):
             typer.echo(f"{number}. {finding.verdict}")

@@ -29,7 +29,9 @@ from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
 from smallvit.training.session import fixed_threads
 
 
-def diagnose(folder: str | Path, against: str | Path | None = None, images: int = 256) -> list[Finding]:
+def diagnose(
+    folder: str | Path, against: str | Path | None = None, images: int = 256, threads: int | None = None
+) -> list[Finding]:
     """Measure a run on some of its own images, the weightiest finding first.
 
     `against` is another run, or the name of a model, which is then compared as it is before training.
@@ -45,7 +47,7 @@ def diagnose(folder: str | Path, against: str | Path | None = None, images: int 
     h, plan = loaded.header, read_plan(run)
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
-    with fixed_threads(known(run.recipe.threads)):
+    with fixed_threads(threads or known(run.recipe.threads)):
         other = None if against is None else _other(against, loaded, plan.images, rows)
         judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
         found = measure(loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, part, other)
