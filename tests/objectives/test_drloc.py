@@ -390,9 +390,26 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
         auxiliary("vit_nano", 32, **options)
 
 
-def test_classes_need_a_grid() -> None:
-    with pytest.raises(ValueError, match="give grid="):
-        DenseRelativeLocalization(8, loss="ce")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "ce"}, "give grid="),
+        ({"loss": "l2"}, "loss='l2': choose one of l1, ce"),
+        ({"target": "share"}, "target='share': choose one of raw"),
+        ({"pairs": 0}, "pairs=0: give at least 1"),
+    ],
+)
+def test_impossible_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DenseRelativeLocalization(8, **options)
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 1, 1), (2, 6, 4, 4), (2, 16, 8)])
+def test_features_that_are_no_grid_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(
+        ValueError, match="one cell" if shape[1:] == (8, 1, 1) else r"give \(images, 8, rows, columns\)"
+    ):
+        DenseRelativeLocalization(8)(torch.zeros(shape))
 
 
 # ---- in a run ------------------------------------------------------------------------------------------

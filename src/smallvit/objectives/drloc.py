@@ -14,7 +14,7 @@ not do. Pairs are drawn with replacement; the two cells of a pair may be the sam
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -50,11 +50,17 @@ class DenseRelativeLocalization(nn.Module):
         loss: Kind = "l1", signed: bool = False, target: Target = "raw", pool_from: int = 14,
     ) -> None:  # fmt: skip
         super().__init__()
+        for name, value, choices in (("loss", loss, get_args(Kind)), ("target", target, get_args(Target))):
+            if value not in choices:
+                raise ValueError(f"{name}={value!r}: choose one of {', '.join(choices)}")
+        if pairs != "all" and pairs < 1:
+            raise ValueError(f"pairs={pairs}: give at least 1, or 'all'")
         if loss != "l1" and grid is None:
             raise ValueError(f"loss={loss!r} has one output for each distance: give grid=(H, W)")
         if loss != "l1" and target != "raw":
             raise ValueError(f"target={target!r} is for loss='l1': {loss} counts distances in cells")
-        self.pairs, self.loss, self.signed, self.target, self.pool_from = pairs, loss, signed, target, pool_from
+        self.width, self.pairs, self.loss, self.signed = width, pairs, loss, signed
+        self.target, self.pool_from = target, pool_from
         last = 2 if loss == "l1" else hidden
         self.layers = nn.Sequential(
             nn.Linear(2 * width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, last)
@@ -63,6 +69,7 @@ class DenseRelativeLocalization(nn.Module):
         self.axes = nn.ModuleList(nn.Linear(hidden, count) for count in counts)
 
     def forward(self, grid_BDHW: Tensor, generator: torch.Generator | None = None) -> Localization:
+        self._check(grid_BDHW.shape)
         grid_BDHW = pooled(grid_BDHW, self.pool_from)
         B, _, H, W = grid_BDHW.shape
         first_BM, second_BM = draw_pairs(B, (H, W), self.pairs, grid_BDHW.device, generator)
@@ -72,6 +79,12 @@ class DenseRelativeLocalization(nn.Module):
         with torch.no_grad():
             error = (self._in_cells(guess, (H, W)) - index_P2).abs().float().mean()
         return Localization(loss, error, chance_error((H, W), self.signed))
+
+    def _check(self, shape: torch.Size) -> None:
+        if len(shape) != 4 or shape[1] != self.width:
+            raise ValueError(f"features of shape {tuple(shape)}: give (images, {self.width}, rows, columns)")
+        if shape[2] * shape[3] < 2:
+            raise ValueError("a grid of one cell has no distances: take larger images or a smaller patch or stride")
 
     def guess(self, grid_BDHW: Tensor, first_BM: Tensor, second_BM: Tensor) -> list[Tensor]:
         """One tensor per axis (rows, columns): P numbers, or P by K scores where distances are classes."""
