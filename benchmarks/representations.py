@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smallvit.diagnosis import locality
@@ -44,7 +43,6 @@ AMOUNTS = ("500", "1,000", "3,000", "10,000")
 SEEDS = 3
 NEVER_RAN = 7 / 112  # rows of zeros for every row of the published matrix that ran
 BATCH = 64
-Array = NDArray[Any]
 
 
 def main() -> None:

@@ -54,7 +54,8 @@ def main() -> None:
         run_one(study, record, given.one[0], int(given.one[1]), store.stem, given.data)
         return
     if not given.show:
-        if record.get("arms_asked") != study["arms"] or record.get("shared") != study["shared"]:
+        asked = {"arms_asked": study["arms"], "shared": study["shared"], "cpu_seconds": study["cpu_seconds"]}
+        if any(record.get(key) != value for key, value in asked.items()):
             record = start(study, given.data)
         reuse(study, record)
         save(store, record)

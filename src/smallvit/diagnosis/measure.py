@@ -21,6 +21,7 @@ from smallvit.diagnosis.judge import judge
 from smallvit.diagnosis.measure_attention import SHOWN, measure_attention
 from smallvit.diagnosis.probes import layer_vectors
 from smallvit.errors import UsageError
+from smallvit.evaluation.metrics import predict_logits
 from smallvit.evaluation.probes import Frozen, effective_rank, knn_probe
 from smallvit.evaluation.statistics import wilson
 from smallvit.models.features import Backbone
@@ -54,7 +55,7 @@ def measure(
     model, classes = backbone.model, int(max(judged.labels_N.max(), train.labels_N.max())) + 1
     found: list[Finding] = []
     steps: list[tuple[str, Callable[[], list[Finding]]]] = [
-        ("fit", lambda: [measure_fit(model, judged, train, part)]),
+        ("fit", lambda: [measure_fit(backbone, judged, train, part)]),
         ("attention", lambda: measure_attention(backbone, untrained.model, judged.images_NCHW)),
         ("feature maps", lambda: measure_maps(model, judged, _attends(found))),
         ("neighbours and rank", lambda: measure_layers(model, judged, train, classes)),
@@ -74,22 +75,18 @@ def measure(
 # ---- fit ---------------------------------------------------------------------------------------------
 
 
-def measure_fit(model: nn.Module, judged: Labelled, train: Labelled, part: str) -> Finding:
+def measure_fit(backbone: Backbone, judged: Labelled, train: Labelled, part: str) -> Finding:
     """Right answers of training images, without augmentation, and of others, each with its interval."""
     numbers: dict[str, float] = {}
     for prefix, images in (("train_", train), ("", judged)):
-        right, n = _right(model, images), len(images.labels_N)
+        logits_NK, labels_N = predict_logits(
+            backbone, zip(images.batches(), images.labels_N.split(PER_BATCH), strict=True)
+        )
+        right, n = int((logits_NK.argmax(1) == labels_N).sum()), len(labels_N)
         low, high = wilson(right, n)
         numbers |= {f"{prefix}accuracy": right / n, f"{prefix}low": low, f"{prefix}high": high, f"{prefix}images": float(n)}  # fmt: skip
     numbers["gap"] = numbers["train_accuracy"] - numbers["accuracy"]
     return Finding("fit", {}, numbers, {"part": [part]})
-
-
-@torch.no_grad()
-def _right(model: nn.Module, images: Labelled) -> int:
-    model.eval()
-    answers = torch.cat([model(some).argmax(1) for some in images.batches()])
-    return int((answers == images.labels_N).sum())
 
 
 # ---- maps and layers ---------------------------------------------------------------------------------

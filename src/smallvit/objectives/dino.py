@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
 from smallvit.objectives.heads import Teacher, cosine_momentum, full_precision, projector
-from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised, forward_views
-from smallvit.recipe import Auto, Rate
-from smallvit.types import Batch, Context, Loss, View
+from smallvit.objectives.selfsupervised import MultiCropOptions, SelfSupervised, forward_views
+from smallvit.recipe import Rate
+from smallvit.types import Batch, Context, Loss
 
 
-class DinoOptions(PretrainingOptions):
+class DinoOptions(MultiCropOptions):
     outputs: Annotated[int, Field(ge=2, le=4096)] = 2048
     hidden: Annotated[int, Field(ge=1)] = 512  # of the head; 2048 in the paper
     bottleneck: Annotated[int, Field(ge=1)] = 128  # 256 in the paper
@@ -35,10 +35,7 @@ class DinoOptions(PretrainingOptions):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.996  # of the teacher at the start; it ends at 1
     centre_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     frozen_epochs: Annotated[int, Field(ge=0)] = 1  # of the last layer, at the start
-    large_scale: tuple[Rate, Rate] = (0.4, 1.0)  # area shares of two large crops
-    small_crops: Annotated[int, Field(ge=0)] = 4
-    small_scale: tuple[Rate, Rate] = (0.05, 0.4)
-    small_size: Annotated[int, Field(ge=4)] | Auto = "auto"  # pixels; auto: as the large ones, which every model takes
+    large_scale: tuple[Rate, Rate] = (0.4, 1.0)  # of the two large crops
 
 
 class DINO(SelfSupervised):
@@ -50,9 +47,7 @@ class DINO(SelfSupervised):
     def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
         super().__init__(backbone, options, setting)
         o = self.options
-        small = setting.img_size if o.small_size == "auto" else o.small_size
-        large = View(2, setting.img_size, o.large_scale)
-        self.views = (large, View(o.small_crops, small, o.small_scale)) if o.small_crops else (large,)
+        self.views = o.views(2, setting.img_size)
         self.head = Prototypes(backbone.width, o.hidden, o.bottleneck, o.outputs)
         self.teacher = Teacher(backbone, self.head)
         self.register_buffer("centre_O", torch.zeros(o.outputs))
@@ -62,9 +57,7 @@ class DINO(SelfSupervised):
         o = self.options
         found = forward_views(backbone, batch.views)
         pooled = torch.cat([features.pooled_BD for features in found])
-        student = self.head(pooled, learns=ctx.epoch >= o.frozen_epochs).chunk(
-            2 + (len(self.views) > 1) * o.small_crops
-        )
+        student = self.head(pooled, learns=ctx.epoch >= o.frozen_epochs).chunk(2 + o.small_crops)
         teacher = self.teacher(batch.views[0])
         self.mean_O = teacher.mean(0)
         total = dino(teacher.chunk(2), student, self.centre_O, o.teacher_temperature, o.student_temperature)

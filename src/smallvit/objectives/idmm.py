@@ -24,22 +24,18 @@ from smallvit.data.mixing import mix
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Setting
 from smallvit.objectives.heads import full_precision
-from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised, forward_views
-from smallvit.recipe import Auto, Rate
-from smallvit.types import Batch, Context, Loss, View
+from smallvit.objectives.selfsupervised import MultiCropOptions, SelfSupervised, forward_views
+from smallvit.recipe import Rate
+from smallvit.types import Batch, Context, Loss
 
 LIVE = 0.01  # a row is still moved where |P_k - C_k| is more than this share of 1 / N, which is what it starts with
 SAMPLE = 64  # crops that the share of such rows is measured on
 
 
-class IdmmOptions(PretrainingOptions):
+class IdmmOptions(MultiCropOptions):
     label_smoothing: Rate = 0.1
     cutmix: Annotated[float, Field(ge=0)] = 0.5  # alpha of Beta(alpha, alpha), on every step; 0 is off
     large_crops: Annotated[int, Field(ge=1)] = 2
-    large_scale: tuple[Rate, Rate] = (0.14, 1.0)  # area shares
-    small_crops: Annotated[int, Field(ge=0)] = 4  # 0: no multi-crop
-    small_scale: tuple[Rate, Rate] = (0.05, 0.4)
-    small_size: Annotated[int, Field(ge=4)] | Auto = "auto"  # pixels; auto: as the large ones, as in the paper
 
 
 class IDMM(SelfSupervised):
@@ -50,10 +46,7 @@ class IDMM(SelfSupervised):
 
     def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
         super().__init__(backbone, options, setting)
-        o = self.options
-        small = setting.img_size if o.small_size == "auto" else o.small_size
-        large = View(o.large_crops, setting.img_size, o.large_scale)
-        self.views = (large, View(o.small_crops, small, o.small_scale)) if o.small_crops else (large,)
+        self.views = self.options.views(self.options.large_crops, setting.img_size)
         self.instances = nn.Linear(backbone.width, setting.num_trained)
         nn.init.trunc_normal_(self.instances.weight, std=0.02)
         nn.init.zeros_(self.instances.bias)

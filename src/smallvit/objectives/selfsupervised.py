@@ -9,17 +9,18 @@ B images, V crops of each, D width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from smallvit.evaluation.metrics import Score
 from smallvit.evaluation.probes import Frozen, Signs, collapse_signs, extract, knn_votes
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, Exam, Objective, Setting
-from smallvit.recipe import Section
-from smallvit.types import Features
+from smallvit.recipe import Auto, Rate, Section
+from smallvit.types import Features, View
 
 BANK, LOOKED_AT = 5_000, 2_000  # images of a look while training runs: neighbours to choose from, and images judged
 LEAST_SPREAD = 0.02
@@ -28,6 +29,20 @@ PATIENCE = 0.2  # of the training: before, features may be as alike as initial w
 
 class PretrainingOptions(Section):
     allow_collapse: bool = False  # go on where all features became alike
+
+
+class MultiCropOptions(PretrainingOptions):
+    """Large crops, and small ones of less area beside them. Scales are area shares."""
+
+    large_scale: tuple[Rate, Rate] = (0.14, 1.0)
+    small_crops: Annotated[int, Field(ge=0)] = 4  # 0: no multi-crop
+    small_scale: tuple[Rate, Rate] = (0.05, 0.4)
+    small_size: Annotated[int, Field(ge=4)] | Auto = "auto"  # pixels; auto: as the large ones, which every model takes
+
+    def views(self, large_crops: int, img_size: int) -> tuple[View, ...]:
+        large = View(large_crops, img_size, self.large_scale)
+        size = img_size if self.small_size == "auto" else self.small_size
+        return (large, View(self.small_crops, size, self.small_scale)) if self.small_crops else (large,)
 
 
 class SelfSupervised(Objective):
