@@ -109,8 +109,10 @@ def compared(
     found = cka(first, second, zip(shown.split(BATCH), others.split(BATCH), strict=True), leave_out_constant=True)
     table_AC = found.cka_AC.numpy()
     numbers: dict[str, Any] = {}
-    if found.rows == found.columns:
-        numbers["alike"] = float(np.diag(table_AC).mean())
+    if arm.split()[0] == other_arm.split()[0]:
+        # By name: an untrained classifier may give the same for every image, and then it is no row.
+        same = [(found.rows.index(name), found.columns.index(name)) for name in found.rows if name in found.columns]
+        numbers["alike"] = float(np.mean([table_AC[place] for place in same]))
     else:
         numbers |= pattern(table_AC)
         silent = np.zeros((round(NEVER_RAN * len(table_AC)), table_AC.shape[1]))
