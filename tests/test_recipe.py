@@ -16,6 +16,7 @@ from smallvit.catalog import CATALOG, flat, recipe_page, toml_page
 from smallvit.counted import counted_rows, stored_rows
 from smallvit.errors import SmallvitError, UsageError, nearest
 from smallvit.models.aliases import ALIASES, architecture
+from smallvit.objectives.base import all_options
 from smallvit.plan import make_plan
 from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, preset_names, read_preset, validate
 
@@ -352,8 +353,17 @@ def test_any_text_survives_the_recipe_file(name: str) -> None:
 def test_recipe_page_is_the_recipe(name: str) -> None:
     page = recipe_page(name)
     assert page.startswith(f"# description: {read_preset(name)['about']['description']}")
-    assert validate(tomllib.loads(page)) == build_recipe(name)
+    shown, own = validate(tomllib.loads(page)), build_recipe(name)
+    assert all_options(shown) == all_options(own), "a part's own defaults are shown, too"
+    assert shown.objective.options.items() >= own.objective.options.items()
+    assert shown.model_copy(update={"objective": own.objective, "aux": own.aux}) == own
     assert f'objective.name = "{build_recipe(name).objective.name}"  # set by this recipe' in page
+
+
+def test_recipe_page_has_every_option_of_its_parts() -> None:
+    page = recipe_page("pretrain-idmm")
+    assert "objective.small_crops = 4\n" in page and "objective.label_smoothing = 0.1\n" in page
+    assert "aux.drloc.pool_from = 14\n" in recipe_page("liu2021-swin")
 
 
 def test_catalog_holds_what_commands_accept() -> None:

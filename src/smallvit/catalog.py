@@ -8,7 +8,7 @@ from typing import Any
 
 from smallvit.counted import first_line, stored_rows
 from smallvit.errors import UsageError, nearest
-from smallvit.recipe import Recipe, build_recipe, flat, preset_names, read_preset
+from smallvit.recipe import Recipe, build_recipe, flat, preset_names, read_preset, validate
 
 Rows = Iterator[tuple[str, ...]]
 
@@ -67,11 +67,14 @@ CATALOG: dict[str, Callable[[str], Rows]] = {
 
 def recipe_page(name: str) -> str:
     """About the recipe, then every key with its value; what the preset itself sets is marked. It is a recipe file."""
+    from smallvit.objectives.base import all_options
+
     about = read_preset(name).get("about", {})
     recipe = build_recipe(name)
     own = flat(recipe.model_dump(exclude_unset=True))
     notes = dict.fromkeys(own, "set by this recipe")
-    return "\n".join([*(f"# {key}: {value}" for key, value in about.items()), toml_page(recipe, notes)])
+    whole = validate(recipe.model_dump() | all_options(recipe))
+    return "\n".join([*(f"# {key}: {value}" for key, value in about.items()), toml_page(whole, notes)])
 
 
 def toml_page(recipe: Recipe, notes: Mapping[str, str]) -> str:

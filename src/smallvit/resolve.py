@@ -16,7 +16,7 @@ from smallvit.data.weights import inverse_frequency, read_weights
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import check_model_name
-from smallvit.objectives.base import Setting, auxiliaries, objectives, options_of
+from smallvit.objectives.base import Setting, all_options, auxiliaries, objectives, options_of
 from smallvit.recipe import Recipe
 
 SIZES = (32, 64, 96, 128, 160, 224)
@@ -214,12 +214,7 @@ def _rounded(value: float) -> float:
 def resolve_names(r: Resolver) -> None:
     """The model must exist; objective and auxiliaries fill in their own defaults, and refuse what they do not know."""
     check_model_name(r.tree["model"]["name"])
-    objective = dict(r.tree["objective"])
-    name = objective.pop("name")
-    r.tree["objective"] = {"name": name, **options_of(objectives(), name, objective, "objective").model_dump()}
-    r.tree["aux"] = {
-        name: options_of(auxiliaries(), name, given, "aux").model_dump() for name, given in r.tree["aux"].items()
-    }
+    r.tree |= all_options(r.recipe)
 
 
 def check_options(asked: Recipe, flags: Mapping[str, str]) -> None:

@@ -302,6 +302,11 @@ def test_stages_of_one_cell_are_left_out() -> None:
     assert len(aux.heads) == len(backbone.grid_shapes) - 1
 
 
+def test_every_stage_of_a_model_with_one_is_refused() -> None:
+    with pytest.raises(UsageError, match="multiscale looks at every stage, and this model has one"):
+        auxiliary("vit_nano", 32, multiscale=True)
+
+
 def test_before_or_after_the_final_norm() -> None:
     grids = {}
     for norm in ("before", "after"):
@@ -344,7 +349,7 @@ def test_the_order_of_a_batch_changes_nothing_but_the_pairs() -> None:
         (
             {"signed": True, "pool_from": 4},
             10,
-            ["the 4 x 4 grid with a head of width 64, where chance is 1.25 cells off"],
+            ["the 4 x 4 grid, averaged from 8 x 8, with a head of width 64, where chance is 1.25 cells off"],
         ),
     ],
 )

@@ -20,7 +20,7 @@ from smallvit.errors import UsageError, nearest
 from smallvit.evaluation.metrics import Score
 from smallvit.explain import NO_FLAGS, explain
 from smallvit.models.features import Backbone
-from smallvit.recipe import Section
+from smallvit.recipe import Recipe, Section
 from smallvit.types import Batch, Context, Features, Loss, View
 
 
@@ -146,3 +146,12 @@ def options_of(
         inside = f"{key}.{name}." if key == "aux" else f"{key}."
         mistakes = explain(error, kind[name].Options, given, inside=inside, flags=flags)
         raise UsageError(f"{key} {name}: {mistakes}") from None
+
+
+def all_options(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's sections of objective and auxiliary losses with their defaults filled in."""
+    name, given = recipe.objective.name, recipe.objective.options
+    return {
+        "objective": {"name": name, **options_of(objectives(), name, given, "objective").model_dump()},
+        "aux": {name: options_of(auxiliaries(), name, given, "aux").model_dump() for name, given in recipe.aux.items()},
+    }

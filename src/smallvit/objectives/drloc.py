@@ -236,7 +236,7 @@ class Drloc(Auxiliary):
     def told(self, epochs: int) -> dict[str, tuple[Any, str]]:
         o = self.options
         looks = [
-            f"the {size.grid[0]} x {size.grid[1]} grid with a head of width {size.hidden}, where chance is "
+            f"{size.grid_in_words()} with a head of width {size.hidden}, where chance is "
             f"{chance_error(size.grid, o.signed):.3g} cells off"
             for size in self.sizes
         ]
@@ -245,14 +245,22 @@ class Drloc(Auxiliary):
 
 class HeadSize(NamedTuple):
     width: int  # of the features
+    model_grid: Grid
     grid: Grid  # after pooling
     hidden: int
 
+    def grid_in_words(self) -> str:
+        rows, columns = self.grid
+        averaged = (
+            f", averaged from {self.model_grid[0]} x {self.model_grid[1]}," if self.grid != self.model_grid else ""
+        )
+        return f"the {rows} x {columns} grid{averaged}"
+
 
 def _head_size(shape: tuple[int, int, int], o: DrlocOptions) -> HeadSize:
-    D, *side = shape
-    H, W = pooled(torch.zeros(1, 1, *side), o.pool_from).shape[2:]
-    return HeadSize(D, (H, W), D if o.hidden == "width" else o.hidden)
+    D, rows, columns = shape
+    H, W = pooled(torch.zeros(1, 1, rows, columns), o.pool_from).shape[2:]
+    return HeadSize(D, (rows, columns), (H, W), D if o.hidden == "width" else o.hidden)
 
 
 def _head(size: HeadSize, o: DrlocOptions) -> DenseRelativeLocalization:
@@ -270,6 +278,11 @@ def _usable_stages(backbone: Backbone, o: DrlocOptions) -> list[int]:
     shapes = backbone.grid_shapes
     if not shapes:
         raise UsageError("aux drloc: this model gives one vector per image and no grid; choose another model")
+    if o.multiscale and len(shapes) == 1:
+        raise UsageError(
+            "aux drloc: multiscale looks at every stage, and this model has one; leave it out, or choose a model with "
+            "stages (swin_nano, swin_tiny, pvt_b0, cvt_13, resnet18_32)"
+        )
     stages = range(-len(shapes), 0) if o.multiscale else [-1]
     usable = [stage for stage in stages if shapes[stage][1] * shapes[stage][2] > 1]
     if not usable:
