@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from helpers import run_here
 from smallvit import demo as module
 
 
-def test_the_demo_ends_with_a_diagnosis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_ends_with_a_diagnosis_and_so_does_its_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MODELS", ("vit_pico", "resnet_nano"))
     done = run_here("demo", "--quick", "--out", tmp_path / "demo")
     assert done.status == 0, done.err
@@ -20,3 +22,17 @@ def test_the_demo_ends_with_a_diagnosis(tmp_path: Path, monkeypatch: pytest.Monk
     assert "What the diagnosis found in vit_pico" in page and "How alike layers are: vit_pico and resnet_nano" in page
     assert (tmp_path / "demo" / "vit_pico" / "findings" / "similarity.json").is_file()
     assert not (tmp_path / "demo" / "resnet_nano" / "findings").exists(), "the ResNet is what they are measured against"
+
+    # As if killed after the last training step: results are there, findings are not.
+    folder = tmp_path / "demo"
+    shutil.rmtree(folder / "vit_pico" / "findings")
+    (folder / "report.html").unlink()
+    resumed = run_here("resume", folder)
+    assert resumed.status == 0 and "vit_pico: It labels only" in resumed.err, resumed.err
+    assert "What the diagnosis found in vit_pico" in (folder / "report.html").read_text(encoding="utf-8")
+
+    group = json.loads((folder / "group.json").read_text())
+    group["diagnosis"]["against"] = "../elsewhere"
+    (folder / "group.json").write_text(json.dumps(group))
+    broken = run_here("resume", folder)
+    assert broken.status != 0 and "'../elsewhere' is none of its runs" in broken.err

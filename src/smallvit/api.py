@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smallvit.console import quiet, say
+from smallvit.console import bar, quiet, say
 from smallvit.errors import Interrupted, UsageError, nearest
 from smallvit.finished import Prediction, evaluate, floors_for, predict, probe
-from smallvit.many import Member, create_group, member_paths, run_members
+from smallvit.many import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
 from smallvit.objectives.base import objectives
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
 from smallvit.recipe import Recipe, build_recipe, flat, known, read_preset
 from smallvit.report.page import write_report
+from smallvit.report.stored import read_findings
 from smallvit.report.verdict import Verdict
 from smallvit.resolve import check_device, check_options
 from smallvit.run import Run, check_free, create
@@ -156,11 +157,25 @@ def _reseeded(plan: Plan, seed: int) -> Plan:
 
 
 def run_group(folder: Path, jobs: int = 1) -> list[Run]:
-    """Finish every run of a group folder, then write its report."""
+    """Finish every run of a group folder, diagnose them where the group asks for it, then write its report."""
     run_members(folder, jobs)
     runs = [Run(path) for path in member_paths(folder)]
+    if asked := diagnosis_of(folder):
+        _diagnose_others(runs, asked)
     report(runs, folder / "report.html")
     return runs
+
+
+def _diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
+    (basis,) = [run for run in runs if run.path.name == asked.against]
+    others = [run for run in runs if run is not basis and not read_findings(run)]
+    with bar("diagnosing", len(others)) as advance:
+        for run in others:
+            found = diagnose(run.path, against=basis.path, images=asked.images, show_progress=False)
+            for one in found:
+                if one.verdict:
+                    say(f"{run.path.name}: {one.verdict}")
+            advance(1, note=run.path.name)
 
 
 def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True) -> list[Run]:

@@ -5,16 +5,15 @@ they do, and a report of all that.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from smallvit.api import command_line, diagnose, make_recipe, report, run_group
-from smallvit.console import bar, quiet, say
-from smallvit.many import Member, create_group
+from smallvit.api import command_line, make_recipe, run_group
+from smallvit.console import quiet, say
+from smallvit.many import Diagnosis, Member, create_group
 from smallvit.plan import make_plan, show_plan
 from smallvit.run import Run
 
-MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")
+MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")  # the others are diagnosed against the last
 
 
 def demo(
@@ -31,20 +30,6 @@ def demo(
             members.append(Member(model, plan._replace(floors=members[0].plan.floors) if members else plan))
         say(f"{', '.join(MODELS)} on {len(members[0].plan.split.train):,} real digits, one process each")
         show_plan(members[0].plan)
-        folder = create_group(out, members, command_line(), overwrite, title="smallvit demo")
-        runs = run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))
-        _explain(runs, images=32 if quick else 256)
-        report(runs, folder / "report.html")
-        return runs
-
-
-def _explain(runs: Sequence[Run], images: int) -> None:
-    """Diagnose the transformers against the ResNet."""
-    *transformers, resnet = runs
-    with bar("diagnosing", len(transformers)) as advance:
-        for run in transformers:
-            found = diagnose(run.path, against=resnet.path, images=images, show_progress=False)
-            for one in found:
-                if one.verdict:
-                    say(f"{run.path.name}: {one.verdict}")
-            advance(1, note=run.path.name)
+        diagnosis = Diagnosis(against=MODELS[-1], images=32 if quick else 256)
+        folder = create_group(out, members, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
+        return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))

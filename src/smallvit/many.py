@@ -30,11 +30,21 @@ class Member(NamedTuple):
     plan: Plan
 
 
+class Diagnosis(NamedTuple):
+    """What follows the training of a group: every other member is diagnosed against this one."""
+
+    against: str
+    images: int
+
+
 def create_group(
-    folder: str | Path, members: Sequence[Member], command: str, overwrite: bool = False, title: str = ""
-) -> Path:
+    folder: str | Path, members: Sequence[Member], command: str, overwrite: bool = False, title: str = "",
+    diagnosis: Diagnosis | None = None,
+) -> Path:  # fmt: skip
     path = create(folder, overwrite)
-    record = {"title": title, "command": command, "members": [member.name for member in members]}
+    record: dict[str, Any] = {"title": title, "command": command, "members": [member.name for member in members]}
+    if diagnosis:
+        record["diagnosis"] = diagnosis._asdict()
     write_text(path / "group.json", json.dumps(record, indent=1) + "\n")  # first: it says which folders are ours
     for member in members:
         write_plan(create(path / member.name), member.plan, command)
@@ -42,8 +52,26 @@ def create_group(
 
 
 def member_paths(folder: Path) -> list[Path]:
+    return [folder / name for name in _record(folder)["members"]]
+
+
+def diagnosis_of(folder: Path) -> Diagnosis | None:
+    record = _record(folder)
+    if "diagnosis" not in record:
+        return None
     try:
-        return [folder / name for name in json.loads((folder / "group.json").read_text(encoding="utf-8"))["members"]]
+        asked = Diagnosis(**record["diagnosis"])
+    except TypeError as error:
+        raise RunError(f"cannot read {folder / 'group.json'}: {error}") from None
+    if asked.against not in record["members"]:
+        raise RunError(f"{folder / 'group.json'}: {asked.against!r} is none of its runs")
+    return asked
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads((folder / "group.json").read_text(encoding="utf-8"))
+        return record | {"members": [str(name) for name in record["members"]]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"cannot read {folder / 'group.json'}: {error}") from None
 
