@@ -8,7 +8,7 @@ of its time on the first (with a `method` it pretrains, without one it trains on
 what that gave. `reuse` names another study whose runs of the same arm count here, too.
 
 The cost of a step is measured first, the arms taking turns, and gives each stage its number of epochs; these stay fixed
-from then on. Every run is a process with one thread. What a run found is stored in docs/results/NAME.json as soon as it
+from then on (arms that are added later are measured then). Every run is a process with one thread. What a run found is stored in docs/results/NAME.json as soon as it
 ends, so a study goes on where it was stopped; --show only prints the tables. Nothing selects: there is no validation
 part, and the last weights are judged once on the test part.
 """
@@ -54,13 +54,22 @@ def main() -> None:
         run_one(study, record, given.one[0], int(given.one[1]), store.stem, given.data)
         return
     if not given.show:
-        asked = {"arms_asked": study["arms"], "shared": study["shared"], "cpu_seconds": study["cpu_seconds"]}
-        if any(record.get(key) != value for key, value in asked.items()):
-            record = start(study, given.data)
+        if not same_study(study, record):
+            record = {}
+        if new := [arm for arm in study["arms"] if arm not in record.get("arms", {})]:
+            start(study, record, new, given.data)
         reuse(study, record)
         save(store, record)
         run_all(study, record, given, store)
     print(tables(study, record))
+
+
+def same_study(study: dict[str, Any], record: dict[str, Any]) -> bool:
+    """Whether what is stored answers what is asked. Arms may come and go; one that means another thing may not."""
+    arms = record.get("arms_asked", {})
+    return all(record.get(key) == study[key] for key in ("shared", "cpu_seconds")) and all(
+        arms.get(arm, asked) == asked for arm, asked in study["arms"].items()
+    )
 
 
 def save(store: Path, record: dict[str, Any]) -> None:
@@ -93,12 +102,13 @@ def reuse(study: dict[str, Any], record: dict[str, Any]) -> None:
 # ---- how many epochs the time is worth -----------------------------------------------------------------
 
 
-def start(study: dict[str, Any], data: str) -> dict[str, Any]:
+def start(study: dict[str, Any], record: dict[str, Any], new: list[str], data: str) -> None:
+    """Put what the new arms cost into the record, and what is true of all where there is none yet."""
     from smallvit.plan import compute_floors
 
-    steps, plans = measure(study, data)
+    steps, plans = measure(study, new, data)
     arms: dict[str, Any] = {}
-    for arm in study["arms"]:
+    for arm in new:
         costs = []
         for stage in stages(study, arm):
             plan, seconds = plans[kind(stage)], steps[kind(stage)]
@@ -109,13 +119,16 @@ def start(study: dict[str, Any], data: str) -> dict[str, Any]:
                 "train_images": len(plan.split.train),
             })  # fmt: skip
         arms[arm] = costs[-1] | ({"first": costs[0]} if len(costs) > 1 else {})
-    plan = max(plans.values(), key=lambda plan: len(plan.split.train))
-    return {
-        "title": study["title"], "cpu_seconds": study["cpu_seconds"], "shared": study["shared"],
-        "arms_asked": study["arms"], "arms": arms, "machine": environment("cpu", 1), "date": time.strftime("%Y-%m-%d"),
-        "train_images": len(plan.split.train), "test_images": len(plan.split.test), "runs": {},
-        "floors": compute_floors(plan.images, plan.split),
-    }  # fmt: skip
+    if not record:
+        plan = max(plans.values(), key=lambda plan: len(plan.split.train))
+        record |= {
+            "title": study["title"], "cpu_seconds": study["cpu_seconds"], "shared": study["shared"],
+            "arms_asked": {}, "arms": {}, "machine": environment("cpu", 1), "date": time.strftime("%Y-%m-%d"),
+            "train_images": len(plan.split.train), "test_images": len(plan.split.test), "runs": {},
+            "floors": compute_floors(plan.images, plan.split),
+        }  # fmt: skip
+    record["arms"] |= arms
+    record["arms_asked"] |= {arm: study["arms"][arm] for arm in new}
 
 
 def kind(stage: dict[str, Any]) -> str:
@@ -123,7 +136,7 @@ def kind(stage: dict[str, Any]) -> str:
     return json.dumps({key: value for key, value in stage.items() if key != "share"}, sort_keys=True)
 
 
-def measure(study: dict[str, Any], data: str) -> tuple[dict[str, float], dict[str, Any]]:
+def measure(study: dict[str, Any], arms: list[str], data: str) -> tuple[dict[str, float], dict[str, Any]]:
     """Median processor time of a step of every kind of stage, all taking turns."""
     from smallvit.api import make_recipe, pretraining_recipe
     from smallvit.plan import make_plan
@@ -132,7 +145,7 @@ def measure(study: dict[str, Any], data: str) -> tuple[dict[str, float], dict[st
     from smallvit.training.session import fixed_threads
 
     plans, trainings = {}, {}
-    for one in dict.fromkeys(kind(stage) for arm in study["arms"] for stage in stages(study, arm)):
+    for one in dict.fromkeys(kind(stage) for arm in arms for stage in stages(study, arm)):
         flags = json.loads(one)
         recipe = pretraining_recipe(flags.pop("method")) if "method" in flags else "default"
         plan = make_plan(make_recipe(recipe, **flags, data=data, threads=1, epochs=2), with_floors=False)
@@ -241,8 +254,8 @@ def tables(study: dict[str, Any], record: dict[str, Any]) -> str:
         "| arm | parameters | epochs | ms a step | CPU s | accuracy by seed, % | mean (95 %, t over seeds) |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    for arm, facts in record["arms"].items():
-        runs = seeds_of(record, arm)
+    for arm in study["arms"]:
+        facts, runs = record["arms"].get(arm), seeds_of(record, arm)
         if runs:
             accuracy = [100 * run["accuracy"] for run in runs.values()]
             cpu = statistics.mean(run["cpu_seconds"] for run in runs.values())
