@@ -514,7 +514,7 @@ def test_data_that_cannot_be_used(tmp_path: Path, make: Callable[[Path], Path], 
 @pytest.mark.parametrize(
     ("words", "phrases"),
     [
-        (["--batch-size", "64"], ["batch_size 64 is larger than the 14 training images", "--batch-size 3 or less"]),
+        (["--batch-size", "64"], ["batch_size 64 is larger than the 14 training images", "--batch-size 14 or less"]),
         (["--model", "vit_nanno"], ["unknown model 'vit_nanno': did you mean vit_nano", "smallvit list models"]),
         (["--recipe", "defalt"], ["unknown recipe 'defalt': did you mean default?"]),
         (["--recipe", "mine.toml"], ["cannot read recipe file mine.toml: No such file or directory"]),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smallvit.console import bar, quiet, say
-from smallvit.errors import Interrupted, UsageError, nearest
+from smallvit.errors import Collapsed, Interrupted, UsageError, nearest
 from smallvit.finished import Prediction, evaluate, floors_for, predict, probe
 from smallvit.many import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
 from smallvit.objectives.base import objectives
@@ -140,6 +140,7 @@ def pretrain(
 def pretraining_recipe(method: str | None, recipe: str | Path | None = None) -> str | Path:
     """The recipe of a method, or the given one, which must be of that method."""
     methods = [name for name, kind in objectives().items() if not kind.classifies]
+    method = method.lower() if method else None
     if method is None and recipe is None:
         raise UsageError(f"pretraining needs a method: {', '.join(methods)}")
     if method is not None and method not in methods:
@@ -200,14 +201,19 @@ def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
         with sole_owner(run.path), fixed_threads(known(plan.recipe.threads)):
             t = build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
             open_logs: list[Log] = [make(run.path) for make in logs]
+            collapse = ""
             try:
                 run_session(run.path, t, open_logs)
+            except Collapsed as error:  # the run ends here, with all that shows it
+                collapse = str(error)
             finally:
                 for log in open_logs:
                     log.close()
             say("judging the model and writing the report")
-            finish(run, t, plan.images, plan.split, plan.floors)
-            report([run], run.path / "report.html")
+            finish(run, t, plan.images, plan.split, plan.floors, collapse)
+            page = report([run], run.path / "report.html")
+            if collapse:
+                raise Collapsed(f"{collapse}. The report shows its course: {page}")
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
     return run
@@ -261,9 +267,14 @@ def open_runs(folder: str | Path) -> list[Run]:
 
 def report(runs: Sequence[Run], out: Path) -> Path:
     """One page for one run, or for several side by side."""
-    *others, last = dict.fromkeys(run.recipe.model.name for run in runs)
+    *others, last = dict.fromkeys(_told_apart(run.recipe) for run in runs)
     names = f"{', '.join(others)} and {last}" if others else last
     return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}")
+
+
+def _told_apart(recipe: Recipe) -> str:
+    method = recipe.objective.name
+    return recipe.model.name if objectives()[method].classifies else f"{recipe.model.name} pretrained with {method}"
 
 
 def check_logs(names: str | None) -> list[LogType]:

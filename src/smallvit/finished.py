@@ -56,9 +56,12 @@ def _trained_model(run: Run) -> LoadedModel:
 
 def _with_classes(loaded: LoadedModel, path: Path) -> LoadedModel:
     if not loaded.header["class_names"]:
+        labelled = (path / "split.json").is_file() and len(
+            Run(path).read("split.json", "class_names")["class_names"]
+        ) > 1
+        probed = f", or see what its features are worth with `smallvit probe {path}`" if labelled else ""
         raise UsageError(
-            f"{path} was pretrained and knows no classes: train it with `smallvit train DATA --init {path}`, "
-            f"or see what its features are worth with `smallvit probe {path}`"
+            f"{path} was pretrained and knows no classes: train it with `smallvit train DATA --init {path}`{probed}"
         )
     return loaded
 

@@ -32,7 +32,7 @@ from smallvit.resolve import (
 from smallvit.run import Run
 from smallvit.training.budget import epochs_within
 from smallvit.training.build import build_training
-from smallvit.training.initial import digest, initial_file, initial_model
+from smallvit.training.initial import already_seen, digest, initial_file, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
@@ -58,9 +58,9 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     source = open_source(asked.data.source, needs_labels)
     if asked.data.source not in NAMED:
         r.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
-    resolve_size(r, source)
     if asked.model.init:
-        _start_from(r, asked)
+        _start_from(r, asked, source.channels)
+    resolve_size(r, source)
     data = r.recipe.data
     images = load_images(source, data)
     resolve_split(r, images)
@@ -68,7 +68,8 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     resolve_training(r, images, split)
     trial = _build_trial(r.recipe, images, split)
     if trial.transferred:
-        r.choices.append(Choice("model.init", r.tree["model"]["init"], str(trial.transferred)))
+        told = "; ".join(filter(None, (str(trial.transferred), _warn_of_start(r.recipe, images, split))))
+        r.choices.append(Choice("model.init", r.tree["model"]["init"], told))
     floors = compute_floors(images, split) if with_floors else {}
     if r.tree["epochs"] == "auto":
         _spend_budget(r, trial, started)
@@ -76,7 +77,7 @@ def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = T
     return Plan(asked, r.recipe, r.choices, images, split, floors)
 
 
-def _start_from(r: Resolver, asked: Recipe) -> None:
+def _start_from(r: Resolver, asked: Recipe, channels: int) -> None:
     """The file that `--init` means. Where it is of ours, it also says which model that is, at whatever image size."""
     file = initial_file(asked.model.init)
     r.put("model.init", str(file))
@@ -89,11 +90,25 @@ def _start_from(r: Resolver, asked: Recipe) -> None:
         r.choices.append(Choice("model.name", found.timm_name, "the model to start from"))
     elif architecture(asked.model.name, found.img_size).timm_name != found.timm_name:
         return
+    if {found.in_chans, channels} <= {1, 3}:  # grey and colour become each other; other channels do not
+        r.choose("data.in_chans", found.in_chans, "as in the model to start from")
     r.choose("model.timm_name", found.timm_name, "the model to start from")
     for key, value in found.kwargs.items():
         if key not in asked.model.kwargs:
             r.tree["model"]["kwargs"][key] = value
             r.choices.append(Choice(f"model.kwargs.{key}", value, "as in the model to start from"))
+
+
+def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
+    """What is wrong with starting from that model: images that it has seen, or a collapse."""
+    file = Path(recipe.model.init)
+    if (file.parent / "results.json").is_file() and Run(file.parent).results.get("collapse"):
+        warn(f"{file.parent}, which this run starts from, collapsed: its features hardly tell images apart")
+    held_out = {"validation": split.val, "test": split.test}
+    seen = already_seen(file, recipe.data.source, images.class_names, held_out)
+    if seen:
+        warn(f"{seen}: the result may be too good. Give both commands the same --test and --val")
+    return seen
 
 
 def load_images(source: Source, data: DataSpec) -> ImageSet:

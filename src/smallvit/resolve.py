@@ -200,7 +200,7 @@ def resolve_epochs(r: Resolver) -> None:
     """What follows from the number of epochs, which a budget sets late."""
     epochs = r.tree["epochs"]
     r.choose("schedule.warmup_epochs", min(10.0, round(epochs * 0.1, 2)), "a tenth of the epochs, at most 10")
-    r.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks at the validation part")
+    r.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks in all")
 
 
 def _base_lr(r: Resolver) -> float:

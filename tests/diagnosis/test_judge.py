@@ -51,6 +51,7 @@ def test_under_fitting_and_learning_by_heart() -> None:
     assert said(fit((9, 10), (7, 10))) == {}, "ten images bear nothing out"
     assert said(fit((7, 10), (7, 10))) == {}, "seven of ten may be eight of ten"
     assert "by heart" in said(fit((180, 256), (125, 256)))["fit"], "a gap of 21 points comes before the 70 %"
+    assert "under-fits" in said(fit((64, 256), (13, 256)))["fit"], "of little knowledge a gap says little"
 
 
 @pytest.mark.parametrize(("cells", "attends", "is_said"), [(4, True, True), (16, True, False), (1, False, False)])

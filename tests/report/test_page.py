@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from smallvit.errors import RunError
 from smallvit.report import page as page_module
 from smallvit.report.page import write_report
+from smallvit.report.verdict import Verdict
 from smallvit.run import Run
 
 MakeRun = Callable[..., Run]
@@ -122,6 +123,22 @@ def test_the_kept_weights_are_marked_where_they_were_validated(make_run: MakeRun
     seen = read([run], out)
     assert "weights that were kept" not in seen.text
     assert "last, epoch 99, averaged" in seen.text
+
+
+def test_a_comparison_speaks_instead_of_two_intervals(make_run: MakeRun, out: Path) -> None:
+    """A paired test may find what overlapping intervals cannot: both on one page would contradict each other."""
+    runs = [make_run("a", accuracy=0.9), make_run("b", model="resnet_nano", accuracy=0.97)]
+    write_report(runs, out, "two", [Verdict("note", "Not decided", "Paired, they do not differ.")])
+    text = out.read_text(encoding="utf-8")
+    assert "Paired, they do not differ." in text and "is ahead." not in text and "No clear winner" not in text
+
+
+def test_pretraining_below_the_floors_and_a_collapse(make_run: MakeRun, out: Path) -> None:
+    run = make_run(floors=(0.1, 0.97))
+    rewrite(run, "results.json", judged_by="k-NN", collapse="all features became alike")
+    text = read([run], out).text
+    assert "Features do not beat the floors." in text and "the simple method is the better choice" not in text
+    assert "Collapsed." in text and "all features became alike." in text
 
 
 def test_two_models_share_what_they_share(make_run: MakeRun, out: Path) -> None:

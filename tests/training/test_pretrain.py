@@ -141,12 +141,18 @@ def test_small_crops_that_a_model_cannot_take_are_refused(tmp_path: Path) -> Non
     assert run.finished
 
 
-def test_a_collapse_stops_the_run_unless_allowed(tmp_path: Path) -> None:
+def test_a_collapse_ends_the_run_unless_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """DINO with far too large a rate gives the same features to all images."""
     broken = {"optimizer.lr": 0.1, "objective.outputs": 2048, "objective.hidden": 512}
     with pytest.raises(Collapsed, match=r"after epoch 1 of 4 the features of all images point the same way.*--lr"):
         pretrain("dino", tmp_path / "run", settings=broken, per_class=10, batch_size=20, epochs=4)
-    assert Run(tmp_path / "run").metrics[-1]["spread"] < 0.02
+    stopped = Run(tmp_path / "run")
+    assert stopped.metrics[-1]["spread"] < 0.02
+    assert stopped.finished and stopped.results["weights"]["epoch"] == 1, "it ends there, with all that shows it"
+    assert "Collapsed" in (stopped.path / "report.html").read_text(encoding="utf-8")
+    asked = smallvit.make_recipe(data="digits", per_class=10, epochs=1, init=stopped.path, threads=1)
+    make_plan(asked, with_floors=False)
+    assert "which this run starts from, collapsed" in capsys.readouterr().err
     allowed = {**broken, "objective.allow_collapse": True}
     run = pretrain("dino", tmp_path / "allowed", settings=allowed, per_class=10, batch_size=20, epochs=2)
     assert epochs(run)[-1]["spread"] < 0.02
@@ -160,7 +166,7 @@ def test_a_budget_sets_the_epochs() -> None:
 
 def test_methods_and_recipes_that_do_not_go_together(tmp_path: Path) -> None:
     for refused, message in (
-        ({"method": "simclear"}, "did you mean.*simclr"),
+        ({"method": "SimClear"}, "did you mean.*simclr"),
         ({"method": "supervised"}, "unknown method"),
         ({"method": "dino", "recipe": "pretrain-idmm"}, "is one for idmm, not for dino"),
         ({"recipe": "default"}, "is one for supervised, not for pretraining"),
@@ -198,6 +204,9 @@ def test_several_seeds_from_the_command_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.status == 0, done.err
     assert "accuracy of a k-NN on the features" in done.out and "mean of 2 seeds" in done.out
+    assert done.out.splitlines()[-1] == f"next: smallvit train DATA --init {out / 'seed-0'}"
+    with pytest.raises(UsageError, match=r"it holds 2 runs, give one of them: --init .*seed-0"):
+        smallvit.train("digits", init=out)
     first, second = (read_tensors(out / f"seed-{seed}" / "model.safetensors")[0] for seed in (0, 1))
     assert not torch.equal(first["norm.weight"], second["norm.weight"])
 
@@ -217,8 +226,31 @@ def test_training_starts_from_the_pretrained_model(idmm: Run, tmp_path: Path) ->
         torch.testing.assert_close(after[name], tensor, rtol=0, atol=1e-6)
     assert after.keys() - before.keys() == {"head.weight", "head.bias"}
     why = {choice["key"]: choice["why"] for choice in run.choices}
-    assert "head.weight, head.bias not in the checkpoint" in why["model.init"]
+    assert "head.weight, head.bias new" in why["model.init"]
     assert why["model.name"] == "the model to start from"
+
+
+def test_images_that_pretraining_has_seen_are_told(
+    idmm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same split holds out the same images; another one may hold out what the model was pretrained on."""
+    same = smallvit.make_recipe(data="digits", init=idmm.path, per_class=4, threads=1)
+    make_plan(same, with_floors=False)
+    assert "was trained on" not in capsys.readouterr().err
+    other = smallvit.make_recipe(data="digits", init=idmm.path, test=0.5, threads=1)
+    plan = make_plan(other, with_floors=False)
+    seen = int(torch.isin(plan.split.test, make_plan(idmm.recipe, with_floors=False).split.train).sum())
+    assert seen > 0
+    told = f"{seen:,} of {len(plan.split.test):,} test images are among those that {idmm.path} was trained on"
+    assert told in capsys.readouterr().err.replace("\n", " ")
+    assert told in next(choice.why for choice in plan.choices if choice.key == "model.init")
+
+
+def test_a_model_of_grey_images_takes_colour_as_grey(idmm: Run, tmp_path: Path) -> None:
+    photos = make_folder(tmp_path / "photos", {"a": 6, "b": 6}, size=(8, 8))
+    plan = make_plan(smallvit.make_recipe(data=photos, init=idmm.path, threads=1), with_floors=False)
+    assert plan.recipe.data.in_chans == 1
+    assert "dropped" not in next(choice.why for choice in plan.choices if choice.key == "model.init")
 
 
 def test_the_patch_stays_and_positions_are_resized_at_another_size(idmm: Run, tmp_path: Path) -> None:

@@ -179,7 +179,9 @@ def pretrain(
     from smallvit import api
 
     chosen = _asked(given) | {"recipe": api.pretraining_recipe(method, recipe)}
-    _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
+    runs = _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
+    if runs and not quiet:
+        typer.echo(f"next: smallvit train DATA --init {runs[0].path}")
 
 
 def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = False) -> None:
@@ -194,22 +196,23 @@ def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = Fa
 def _run(
     chosen: dict[str, Any], where: dict[str, Any], seeds: int | None, jobs: int, log: str | None, print_recipe: bool,
     quiet: bool,
-) -> None:  # fmt: skip
+) -> list[Any]:  # fmt: skip
     """One run or several seeds of it, for train and pretrain."""
     from smallvit import api
 
     if print_recipe:
         typer.echo(api.describe_recipe(api.make_recipe(**chosen)))
-        return
+        return []
     common: dict[str, Any] = {**where, "show_progress": not quiet, "started": STARTED}
     if seeds is not None:
         if log:
             raise UsageError("--log works with a single run; leave out --seeds")
         runs = api.train_seeds(**chosen, **common, seeds=seeds, jobs=jobs)
         show_results(runs, runs[0].path.parent / "report.html", quiet)
-    else:
-        run = api.train(**chosen, **common, log=log)
-        show_results([run], run.path / "report.html", quiet)
+        return runs
+    run = api.train(**chosen, **common, log=log)
+    show_results([run], run.path / "report.html", quiet)
+    return [run]
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:

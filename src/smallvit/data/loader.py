@@ -13,7 +13,7 @@ from torch import Tensor
 from smallvit.data.augment import Augmenter
 from smallvit.data.imageset import ImageSet
 from smallvit.data.stream import StreamedImages
-from smallvit.errors import UsageError
+from smallvit.errors import DataError, UsageError
 from smallvit.randomness import generator, key_of
 from smallvit.types import Batch, View
 
@@ -69,10 +69,12 @@ class Loader:
         balanced: bool = False,
         repeats: int = 1,
     ) -> None:
+        if len(rows) < 2:
+            raise DataError(f"there is {len(rows)} image to train on: training needs at least 2")
         if batch_size > len(rows):
             raise UsageError(
                 f"batch_size {batch_size} is larger than the {len(rows)} training images: "
-                f"give --batch-size {max(2, len(rows) // 4)} or less"
+                f"give --batch-size {len(rows)} or less"
             )
         self.images = images
         self.rows = rows

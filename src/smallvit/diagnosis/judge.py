@@ -18,6 +18,7 @@ class Thresholds:
 
     under_fit = 0.80  # accuracy on training images below which the model has not learned even those
     gap = 0.10  # accuracy on training images beyond that on others
+    known = 0.40  # accuracy on training images from which on it can be said to know some by heart
     few_tokens = 4  # cells, a grid of 2 x 2
     everywhere = 0.90  # attention distance of the first layer, as a share of that of one that looks at all cells alike
     parting = 0.10  # CKA with another model that the bottom has beyond the top
@@ -71,8 +72,10 @@ def under_fits(one: Finding) -> bool:
 
 
 def _by_heart(one: Finding) -> bool:
-    """The intervals must agree that there is a gap."""
-    return one.numbers["gap"] > Thresholds.gap and one.numbers["train_low"] > one.numbers["high"]
+    """The intervals must agree that there is a gap; of little knowledge a gap says little."""
+    numbers = one.numbers
+    gap = numbers["gap"] > Thresholds.gap and numbers["train_low"] > numbers["high"]
+    return gap and numbers["train_accuracy"] >= Thresholds.known
 
 
 def fit(one: Finding) -> Said | None:

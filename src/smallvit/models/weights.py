@@ -42,7 +42,7 @@ class Transfer(NamedTuple):
             parts.append(f"{_few(name for name, why in self.dropped.items() if why == reason)} dropped ({reason})")
         left = [name for name in self.missing if name not in self.dropped]
         if left:
-            parts.append(f"{_few(left)} not in the checkpoint")
+            parts.append(f"{_few(left)} new")
         return ", ".join(parts)
 
 

@@ -111,10 +111,9 @@ def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, pe
                 axes.plot(*curve.mark, marker="o", markersize=7, color=color(curve.series))
         axes.margins(x=0.02)
         axes.tick_params(axis="x", pad=8)
-        axes.set(xlim=(0, None), ylim=(0, None))
+        axes.set(xlim=(0, None), ylim=(_axis_floor(curves), None))
         if percent:
-            top = min(1.0, axes.get_ylim()[1])
-            axes.set_ylim(_percent_floor(curves), top + 0.01)
+            axes.set_ylim(top=min(1.0, axes.get_ylim()[1]) + 0.01)
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
         else:
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
@@ -193,7 +192,8 @@ def _class_ticks(names: Sequence[str]) -> list[tuple[int, str]]:
     return [(number - 1, str(number)) for number in (1, *range(step, len(names) + 1, step))]
 
 
-def _percent_floor(curves: Sequence[Curve]) -> float:
-    """Zero, unless every curve lives near the top: then the lower half would be empty."""
-    lowest = min((min(curve.y, default=0.0) for curve in curves), default=0.0)
-    return 0.0 if lowest < 0.6 else np.floor(10 * lowest - 0.5) / 10
+def _axis_floor(curves: Sequence[Curve]) -> float:
+    """Zero, unless every curve lives near the top: then most of the panel would be empty."""
+    values = [value for curve in curves for value in curve.y]
+    lowest, highest = min(values, default=0.0), max(values, default=0.0)
+    return 0.0 if lowest < 0.6 * highest else lowest - 0.25 * (highest - lowest)

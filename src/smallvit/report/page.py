@@ -44,7 +44,7 @@ def _render(contents: Sequence[Content], title: str, verdicts: Sequence[Verdict]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"percent": percent}
     template = (resources.files("smallvit.report") / "template.html.j2").read_text(encoding="utf-8")
-    accuracy = sections.accuracy_section(contents)
+    accuracy = sections.accuracy_section(contents, compared=bool(verdicts))
     page = environment.from_string(template).render(
         title=title,
         runs=contents,

@@ -15,6 +15,7 @@ from smallvit.report.verdict import (
     PART_WORDS,
     Score,
     about_balance,
+    about_collapse,
     about_part,
     against_floors,
     balanced,
@@ -30,7 +31,8 @@ OPEN_CLASSES, MOST_CLASSES = 20, 500  # rows of tables: shown, kept
 FULL_CLASSES, BLOCK_CLASSES = 40, 16  # up to 40 classes the whole confusion matrix has names; beyond, a block of 16 has
 
 
-def accuracy_section(contents: Sequence[Content]) -> dict[str, Any]:
+def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dict[str, Any]:
+    """`compared`: a paired comparison speaks of their difference, and knows more than two intervals side by side."""
     judged = [run for run in contents if run.part]
     scores = {run.label: run_score(run.label, run.result, run.series) for run in judged}
     means: list[Score] = []
@@ -42,8 +44,9 @@ def accuracy_section(contents: Sequence[Content]) -> dict[str, Any]:
             score = mean_over_seeds(model, [scores[run.label] for run in group])
             means.append(score._replace(label=f"{model}, mean of {len(group)} seeds"))
         headlines.append((score, group[0]))
-    verdicts = [against_floors(score, _floors(run)) for score, run in headlines]
-    if len(headlines) > 1:
+    verdicts = [against_floors(score, _floors(run), run.pretrained) for score, run in headlines]
+    verdicts += [about_collapse(run.label, run.results["collapse"]) for run in contents if "collapse" in run.results]
+    if len(headlines) > 1 and not compared:
         verdicts.append(between([score for score, _ in headlines]))
     verdicts += [
         about_balance(score.label, run.result)

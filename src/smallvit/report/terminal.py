@@ -50,7 +50,8 @@ def results_table(runs: Sequence[Run]) -> None:
     results = [run.results for run in runs]
     part = results[0]["evaluated_part"]
     if part is None:
-        print("no test and no validation part, or no classes: nothing was evaluated")
+        for run in runs:
+            print(_unjudged(run))
         return
     how = " of a k-NN on the features" if results[0].get("judged_by") == "k-NN" else ""
     images = f"{results[0]['parts'][part]['n']:,} images"
@@ -61,12 +62,24 @@ def results_table(runs: Sequence[Run]) -> None:
         _row(table, label, result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold")
     if len(runs) > 1 and len({run.recipe.model_copy(update={"seed": 0}).model_dump_json() for run in runs}) == 1:
         mean, low, high = mean_interval([result["parts"][part]["accuracy"] for result in results])
-        _row(table, f"mean of {len(runs)} seeds", {"accuracy": mean, "interval": (low, high)}, style="bold")
+        interval = (max(0.0, low), min(1.0, high))
+        _row(table, f"mean of {len(runs)} seeds", {"accuracy": mean, "interval": interval}, style="bold")
     for floor in results[0]["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
     for run, result in zip(runs, results, strict=True):
         _say_balanced(result["parts"][part], run.path.name if len(runs) > 1 else "")
+
+
+def _unjudged(run: Run) -> str:
+    """What may be said where nothing could be judged: for pretraining, the last look at its features."""
+    looks = [record for record in run.metrics if "spread" in record]
+    if not looks:
+        return "no test and no validation part: nothing was evaluated"
+    return (
+        f"no classes to judge by; the features have spread {looks[-1]['spread']:.2f} (0: all alike) and effective rank "
+        f"{looks[-1]['effective_rank']:.1f}"
+    )
 
 
 def _say_balanced(found: Mapping[str, Any], label: str = "") -> None:

@@ -75,13 +75,20 @@ def state(score: Score, part: str, n: int, pretrained: bool = False) -> str:
     return f"{labels} (95% interval {score.interval})."
 
 
-def against_floors(score: Score, floors: Sequence[Score]) -> Verdict:
+def against_floors(score: Score, floors: Sequence[Score], pretrained: bool = False) -> Verdict:
     """Does it beat the best simple method? Overlapping intervals are said to be too close to call."""
     if not floors:
         return Verdict("note", "No floors", "No simple method was run for comparison.")
     best = floors[0]
     floor = f"{best.label} ({percent(best.accuracy)})"
     points = f"{100 * abs(score.accuracy - best.accuracy):.1f} points"
+    if score.accuracy <= best.accuracy and pretrained:
+        return Verdict(
+            "note",
+            "Features do not beat the floors",
+            f"A k-NN on the features is {points} below the best simple method on pixels, {floor}. What pretraining is "
+            "worth shows when a model is trained from it: smallvit train DATA --init RUN.",
+        )
     if score.accuracy <= best.accuracy:
         return Verdict(
             "bad",
@@ -120,6 +127,10 @@ def balanced(result: Mapping[str, Any]) -> str:
     pair = result.get("balanced_interval")  # older runs have none
     between = f" ({percent(pair[0])} to {percent(pair[1])})" if pair else ""
     return f"{percent(result['balanced_accuracy'])}{between}"
+
+
+def about_collapse(label: str, why: str) -> Verdict:
+    return Verdict("bad", "Collapsed", f"{label}: {why}.")
 
 
 def about_balance(label: str, result: Mapping[str, Any]) -> Verdict:

@@ -25,8 +25,10 @@ MOST_EXAMPLES, EXAMPLE_SIDE = 104, 64  # one for each of 102 flowers
 EXAMPLES_PER_CLASS = 8
 
 
-def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[str, Any]) -> None:
-    """results.json is written last: a run that has it is finished."""
+def finish(
+    run: Run, t: Training, images: ImageSet, split: Split, floors: dict[str, Any], collapse: str = ""
+) -> None:  # fmt: skip
+    """results.json is written last: a run that has it is finished. `collapse` says why it ended early, if it did."""
     which, epoch = _choose_weights(run.path, t)
     rows = {"test": split.test, "val": split.val}
     objective = t.step.objective
@@ -50,6 +52,7 @@ def finish(run: Run, t: Training, images: ImageSet, split: Split, floors: dict[s
         "floors": floors,
         "calibration": measured,
         "weights": header["weights"],
+        **({"collapse": collapse} if collapse else {}),
         "timing": {"train_seconds": train_seconds(run)},
         "model": {
             "name": t.recipe.model.name,
@@ -87,7 +90,7 @@ def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
         tensors, header = read_tensors(best)
         t.evaluated.model.load_state_dict(tensors)
         return "best", int(header["epoch"]) + 1
-    return "last", known(t.recipe.epochs)
+    return "last", t.done // len(t.loader)
 
 
 def _example_pictures(images: ImageSet, split: Split) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
 from smallvit.models.weights import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
+from smallvit.run import Run
 from smallvit.training.checkpoint import HEADER, read_tensors
 
 
@@ -23,7 +25,9 @@ def initial_file(init: str) -> Path:
     if not path.is_dir():
         return path
     if not (path / "recipe.json").is_file():
-        raise UsageError(f"--init {init}: the folder is not a run; give a run folder or a checkpoint file")
+        inside = sorted(found.parent.name for found in path.glob("*/recipe.json"))
+        hint = f"it holds {len(inside)} runs, give one of them: --init {init}/{inside[0]}" if inside else "give a run folder or a checkpoint file"  # fmt: skip
+        raise UsageError(f"--init {init}: the folder is not a run; {hint}")
     if not (path / "model.safetensors").is_file():
         raise UsageError(f"--init {init}: the run has no model yet; finish it with `smallvit resume {init}`")
     return path / "model.safetensors"
@@ -43,6 +47,7 @@ class Started(NamedTuple):
     timm_name: str
     kwargs: dict[str, Any]
     img_size: int
+    in_chans: int
 
 
 def initial_model(path: Path) -> Started | None:
@@ -54,8 +59,26 @@ def initial_model(path: Path) -> Started | None:
             header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
     except (OSError, SafetensorError, ValueError):
         return None  # loading the weights says what is wrong with it
-    known = {"model", "kwargs", "img_size"} <= header.keys()
-    return Started(header["model"], header["kwargs"], header["img_size"]) if known else None
+    known = set(Started._fields) - {"timm_name"} | {"model"} <= header.keys()
+    return Started(header["model"], header["kwargs"], header["img_size"], header["in_chans"]) if known else None
+
+
+def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: dict[str, Tensor]) -> str:
+    """Which held-out images the runs that this one starts from were trained on, in words; empty where none.
+
+    Rows are compared, so only runs on the same source count: a copy of it elsewhere is not noticed.
+    """
+    told = []
+    while (run := file.parent / "recipe.json").is_file():
+        recipe, split = Run(run.parent).recipe, Run(run.parent).read("split.json", "parts", "class_names")
+        if recipe.data.source == source and tuple(split["class_names"]) == class_names:
+            rows = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)
+            found = {part: int(torch.isin(own, rows).sum()) for part, own in parts.items()}
+            told += [f"{n:,} of {len(parts[part]):,} {part} images are among those that {run.parent} was trained on" for part, n in found.items() if n]  # fmt: skip
+        if not recipe.model.init:
+            break
+        file = Path(recipe.model.init)
+    return ", ".join(told)
 
 
 def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple[str, ...]) -> Transfer:

@@ -76,6 +76,7 @@ class Recorder:
         self.window: list[dict[str, Tensor]] = []  # steps that no record tells of yet
         self.checked = t.done  # all steps up to this one were finite
         self.epoch_loss, self.epoch_steps = 0.0, 0  # sum over the recorded steps of this epoch
+        self.val: float | None = None  # accuracy at the last look, where images are held out
         self.note = ""
         self.since = self.started = time.monotonic()
 
@@ -145,6 +146,7 @@ class Recorder:
         }
         if tick.validation is not None:
             record |= {**tick.validation.numbers, "best": tick.improved}
+            self.val = tick.validation.accuracy
         self._show(tick, record["train_loss"])
         self._write(record)
         self.epoch_loss, self.epoch_steps = 0.0, 0
@@ -152,8 +154,10 @@ class Recorder:
     def _show(self, tick: Tick, loss: float) -> None:
         """What stands beside the bar."""
         self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {loss:.3f}"
-        if self.t.best.epoch >= 0:
+        if self.t.recipe.select == "best" and self.t.best.epoch >= 0:
             self.note += f" best val {self.t.best.accuracy:.1%}"
+        elif self.val is not None:
+            self.note += f" val {self.val:.1%}"
 
     def _write(self, record: dict[str, Any]) -> None:
         record["seconds"] = round(time.monotonic() - self.started, 3)
@@ -166,8 +170,8 @@ class Recorder:
         return (
             f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.recipe.epochs} {what}, so the model "
             f"hardly tells images apart. Try a new run with a smaller learning rate "
-            f"(--lr {lr / 4:.2g}), a longer warm-up or a larger batch; to go on all the same, "
-            "--set objective.allow_collapse=true"
+            f"(--lr {lr / 4:.2g}), a longer warm-up or a larger batch; a run with --set objective.allow_collapse=true "
+            "goes on all the same"
         )
 
     def _divergence(self) -> str:
