@@ -90,7 +90,9 @@ def accuracy_chart(bars: Sequence[Bar], name: str = "accuracy") -> str:
         return to_svg(figure, name, f"Bar chart of accuracy. {spoken}", width)
 
 
-def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, percent: bool = False) -> str:
+def curve_panel(
+    curves: Sequence[Curve], name: str, label: str, x_label: str, percent: bool = False, from_zero: bool = True
+) -> str:
     """One small panel; the page places panels side by side and draws the legend that they share."""
     width, height = 340, 230
     with style(name):
@@ -111,7 +113,7 @@ def curve_panel(curves: Sequence[Curve], name: str, label: str, x_label: str, pe
                 axes.plot(*curve.mark, marker="o", markersize=7, color=color(curve.series))
         axes.margins(x=0.02)
         axes.tick_params(axis="x", pad=8)
-        axes.set(xlim=(0, None), ylim=(_axis_floor(curves), None))
+        axes.set(xlim=(0, None), ylim=(0.0 if from_zero else _axis_floor(curves), None))
         if percent:
             axes.set_ylim(top=min(1.0, axes.get_ylim()[1]) + 0.01)
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")

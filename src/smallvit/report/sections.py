@@ -144,7 +144,8 @@ def training_section(contents: Sequence[Content]) -> dict[str, Any]:
             last = ", ".join(f"{curve.y[-1]:.3g}" for curve in curves)
             label = f"{words} by {x_label}; last values {last}"
             percents = name in ("val-accuracy", "live-rows")
-            panels.append((title, figures.curve_panel(curves, name, label, x_label, percents)))
+            from_zero = name not in ("loss", "val-accuracy")  # whose zero means nothing while it is far away
+            panels.append((title, figures.curve_panel(curves, name, label, x_label, percents, from_zero)))
     legend = [(run.label, figures.color_name(run.series), figures.dash_name(run.series)) for run in contents]
     return {
         "panels": panels,
