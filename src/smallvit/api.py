@@ -1,6 +1,7 @@
 """What the command line and Python users call: train, pretrain, resume, diagnose, compare, report.
 
-What is done with a finished run (evaluate, predict, probe) stands in finished.py and is called from here, too.
+How a recipe is made of what was asked stands in asked.py, what is done with a finished run (evaluate, predict, probe) in
+finished.py; both are called from here, too.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smallvit.asked import FLAGS, make_recipe, pretraining_recipe
 from smallvit.console import bar, quiet, say
 from smallvit.errors import Collapsed, Interrupted, UsageError, nearest
 from smallvit.finished import Prediction, evaluate, floors_for, predict, probe
 from smallvit.many import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
 from smallvit.objectives.base import objectives
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
-from smallvit.recipe import Recipe, build_recipe, flat, known, read_preset
+from smallvit.recipe import Recipe, flat, known
 from smallvit.report.page import write_report
 from smallvit.report.stored import read_findings
 from smallvit.report.verdict import Verdict
-from smallvit.resolve import check_device, check_options
-from smallvit.run import Run, check_free, create
+from smallvit.resolve import check_device
+from smallvit.run import Run, check_free, create, seed_folder
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
+from smallvit.training.initial import digest, initial_file, member_starts
 from smallvit.training.owner import sole_owner
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
@@ -35,45 +38,11 @@ if TYPE_CHECKING:
     from smallvit.comparison import Comparison
     from smallvit.diagnosis.findings import Finding
 
-__all__ = ["Prediction", "evaluate", "floors_for", "predict", "probe"]  # from finished.py; all others are below
+# From asked.py and finished.py; all others are below.
+__all__ = ["FLAGS", "Prediction", "evaluate", "floors_for", "make_recipe", "predict", "pretraining_recipe", "probe"]
 
 LogType = type[TensorBoardLog] | type[WandbLog]
 LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
-
-# Everyday names -> where they stand in the recipe.
-FLAGS = {
-    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
-    "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
-    "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
-    "lr": "optimizer.lr", "init": "model.init", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
-    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
-    "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
-}  # fmt: skip
-
-
-def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:
-    """A recipe from a preset, everyday flags (None: not given) and dotted settings. `aux` names auxiliary losses."""
-    names = flags.pop("aux", None) or []
-    preset = read_preset(recipe).get("aux", {})  # a name alone keeps the options that the preset gives it
-    overrides: dict[str, Any] = {
-        f"aux.{name}": preset.get(name, {}) for name in ([names] if isinstance(names, str) else names)
-    }
-    for name, value in flags.items():
-        if name not in FLAGS:
-            raise UsageError(
-                f"unknown argument {name!r}: {nearest(name, [*FLAGS, 'aux'])}; other keys go through settings={{...}}"
-            )
-        if value is not None:
-            overrides[FLAGS[name]] = str(value) if isinstance(value, Path) else value
-    # What is set by key is named by key, also where a flag was given beside it.
-    spelled = {
-        FLAGS[name]: f"--{name.replace('_', '-')}"
-        for name, value in flags.items()
-        if value is not None and FLAGS[name] not in (settings or {})
-    }
-    asked = build_recipe(recipe, {**overrides, **(settings or {})}, spelled)
-    check_options(asked, spelled)
-    return asked
 
 
 def train(
@@ -104,10 +73,16 @@ def train_seeds(
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
     show_progress: bool = True, started: float | None = None, **flags: Any,
 ) -> list[Run]:  # fmt: skip
-    """The same recipe with several seeds, in one folder with one report. The split is the same for all."""
+    """The same recipe with several seeds, in one folder with one report. The split is the same for all.
+
+    `init` may be a group of seeds: each seed starts from its own.
+    """
     if seeds < 2:
         raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
     asked = make_recipe(recipe, settings, data=data, **flags)
+    starts = member_starts(asked.model.init, range(asked.seed, asked.seed + seeds)) if asked.model.init else {}
+    if starts:
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[asked.seed])})})
     if asked.budget:
         asked = asked.model_copy(update={"budget": asked.budget * min(jobs, seeds) / seeds})
     with quiet(not show_progress):
@@ -115,10 +90,10 @@ def train_seeds(
             check_free(out, overwrite)
         plan = make_plan(asked, started)
         first = plan.recipe.seed
-        plans = [_reseeded(plan, first + number) for number in range(seeds)]
+        plans = [_reseeded(plan, seed, starts.get(seed)) for seed in range(first, first + seeds)]
         folder = out or default_folder(plan.recipe)
         show_plan(plan)
-        members = [Member(f"seed-{p.recipe.seed}", p) for p in plans]
+        members = [Member(seed_folder(p.recipe.seed), p) for p in plans]
         group = create_group(
             folder, members, command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds"
         )
@@ -137,24 +112,14 @@ def pretrain(
     return train(data, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)
 
 
-def pretraining_recipe(method: str | None, recipe: str | Path | None = None) -> str | Path:
-    """The recipe of a method, or the given one, which must be of that method."""
-    methods = [name for name, kind in objectives().items() if not kind.classifies]
-    method = method.lower() if method else None
-    if method is None and recipe is None:
-        raise UsageError(f"pretraining needs a method: {', '.join(methods)}")
-    if method is not None and method not in methods:
-        raise UsageError(f"unknown method {method!r}: {nearest(method, methods)}")
-    if recipe is None:
-        return f"pretrain-{method}"
-    named = build_recipe(recipe).objective.name
-    if named not in methods or method not in (None, named):
-        raise UsageError(f"the recipe {recipe} is one for {named}, not for {method or 'pretraining'}")
-    return recipe
-
-
-def _reseeded(plan: Plan, seed: int) -> Plan:
-    return plan._replace(recipe=plan.recipe.model_copy(update={"seed": seed}))
+def _reseeded(plan: Plan, seed: int, start: Path | None) -> Plan:
+    changes: dict[str, Any] = {"seed": seed}
+    if start:
+        file = initial_file(str(start))
+        changes["model"] = plan.recipe.model.model_copy(update={"init": str(file), "init_digest": digest(file)})
+        own = [choice._replace(value=str(file)) if choice.key == "model.init" else choice for choice in plan.choices]
+        plan = plan._replace(choices=own)
+    return plan._replace(recipe=plan.recipe.model_copy(update=changes))
 
 
 def run_group(folder: Path, jobs: int = 1) -> list[Run]:

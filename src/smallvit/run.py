@@ -115,6 +115,20 @@ class Run:
         return load_model(self.path / "model.safetensors").backbone.model
 
 
+def seed_folder(seed: int) -> str:
+    """The folder of one seed within a group of seeds."""
+    return f"seed-{seed}"
+
+
+def apart_from_seed(resolved: Mapping[str, Any]) -> str:
+    """What runs of several seeds have in common. A run of a group may have started from its own seed of another one."""
+    rest = {key: value for key, value in resolved.items() if key != "seed"}
+    start = Path(rest["model.init"]).parent
+    if start.name == seed_folder(resolved["seed"]):
+        rest |= {"model.init": str(start.parent), "model.init_digest": ""}
+    return json.dumps(rest, sort_keys=True)
+
+
 def create(path: str | Path, overwrite: bool = False) -> Path:
     """An empty folder for a new run; a used one is refused unless `overwrite`."""
     path = Path(path)

@@ -205,10 +205,22 @@ def test_several_seeds_from_the_command_line(tmp_path: Path) -> None:
     assert done.status == 0, done.err
     assert "accuracy of a k-NN on the features" in done.out and "mean of 2 seeds" in done.out
     assert done.out.splitlines()[-1] == f"next: smallvit train DATA --init {out / 'seed-0'}"
-    with pytest.raises(UsageError, match=r"it holds 2 runs, give one of them: --init .*seed-0"):
-        smallvit.train("digits", init=out)
     first, second = (read_tensors(out / f"seed-{seed}" / "model.safetensors")[0] for seed in (0, 1))
     assert not torch.equal(first["norm.weight"], second["norm.weight"])
+    with pytest.raises(UsageError, match=r"it holds 2 runs, give one of them: --init .*seed-0"):
+        smallvit.train("digits", init=out)
+    with pytest.raises(UsageError, match="the group has no run of seed 2"):
+        smallvit.train_seeds("digits", init=out, seeds=3)
+
+    done = run_here(
+        "train", "digits", "--init", out, "--per-class", "4", "--epochs", "1", "--lr", "1e-12", "--threads", "1",
+        "--seeds", "2", "--out", tmp_path / "tuned",
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    assert "mean of 2 seeds" in done.out, "runs that start from their own seeds are still seeds of one recipe"
+    for seed, start in ((0, first), (1, second)):
+        tuned, _ = read_tensors(tmp_path / "tuned" / f"seed-{seed}" / "model.safetensors")
+        torch.testing.assert_close(tuned["norm.weight"], start["norm.weight"], rtol=0, atol=1e-6)
 
 
 # ---- fine-tuning ---------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def pretrain(
     budget: Budget = None,
     batch_size: BatchSize = None,
     lr: Rate = None,
-    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, or from a checkpoint file.")] = None,
+    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.")] = None,
     drop_path: DropPath = None,
     aux: Aux = None,
     val: Val = None,

@@ -14,7 +14,7 @@ from smallvit.errors import RunError
 from smallvit.recipe import flat
 from smallvit.report.figures import Curve
 from smallvit.report.stored import StoredFinding, read_findings
-from smallvit.run import Run
+from smallvit.run import Run, apart_from_seed
 
 T = TypeVar("T")
 PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance", "live_rows"), ("drloc_chance",)  # of the loss, with a panel
@@ -114,8 +114,7 @@ def seed_groups(contents: Sequence[Content]) -> list[list[Content]]:
     """Runs that differ in nothing but the seed, together."""
     groups: dict[str, list[Content]] = {}
     for content in contents:
-        rest = {key: value for key, value in content.resolved.items() if key != "seed"}
-        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(content)
+        groups.setdefault(apart_from_seed(content.resolved), []).append(content)
     return list(groups.values())
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from smallvit.data.sources import shown
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
-from smallvit.run import Run, replacing
+from smallvit.recipe import flat
+from smallvit.run import Run, apart_from_seed, replacing
 
 if TYPE_CHECKING:
     from smallvit.api import Prediction
@@ -60,7 +61,7 @@ def results_table(runs: Sequence[Run]) -> None:
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
         _row(table, label, result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold")
-    if len(runs) > 1 and len({run.recipe.model_copy(update={"seed": 0}).model_dump_json() for run in runs}) == 1:
+    if len(runs) > 1 and len({apart_from_seed(flat(run.recipe.model_dump())) for run in runs}) == 1:
         mean, low, high = mean_interval([result["parts"][part]["accuracy"] for result in results])
         interval = (max(0.0, low), min(1.0, high))
         _row(table, f"mean of {len(runs)} seeds", {"accuracy": mean, "interval": interval}, style="bold")

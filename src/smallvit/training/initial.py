@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
 from smallvit.models.weights import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
-from smallvit.run import Run
+from smallvit.run import Run, seed_folder
 from smallvit.training.checkpoint import HEADER, read_tensors
 
 
@@ -31,6 +32,18 @@ def initial_file(init: str) -> Path:
     if not (path / "model.safetensors").is_file():
         raise UsageError(f"--init {init}: the run has no model yet; finish it with `smallvit resume {init}`")
     return path / "model.safetensors"
+
+
+def member_starts(init: str, seeds: Iterable[int]) -> dict[int, Path]:
+    """Seed -> the run of a group of seeds to start from; empty where `init` is no such group."""
+    folder = Path(init).expanduser().resolve()
+    own = {seed: folder / seed_folder(seed) for seed in seeds}
+    if not (folder / "group.json").is_file():
+        return {}
+    missing = [str(seed) for seed, path in own.items() if not (path / "recipe.json").is_file()]
+    if missing:
+        raise UsageError(f"--init {init}: the group has no run of seed {', '.join(missing)}")
+    return own
 
 
 def digest(path: Path) -> str:

@@ -1,0 +1,63 @@
+"""From what was asked, by flags or in Python, to a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from smallvit.errors import UsageError, nearest
+from smallvit.objectives.base import objectives
+from smallvit.recipe import Recipe, build_recipe, read_preset
+from smallvit.resolve import check_options
+
+# Everyday names -> where they stand in the recipe.
+FLAGS = {
+    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
+    "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
+    "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
+    "lr": "optimizer.lr", "init": "model.init", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
+    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
+    "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+}  # fmt: skip
+
+
+def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:
+    """A recipe from a preset, everyday flags (None: not given) and dotted settings. `aux` names auxiliary losses."""
+    names = flags.pop("aux", None) or []
+    preset = read_preset(recipe).get("aux", {})  # a name alone keeps the options that the preset gives it
+    overrides: dict[str, Any] = {
+        f"aux.{name}": preset.get(name, {}) for name in ([names] if isinstance(names, str) else names)
+    }
+    for name, value in flags.items():
+        if name not in FLAGS:
+            raise UsageError(
+                f"unknown argument {name!r}: {nearest(name, [*FLAGS, 'aux'])}; other keys go through settings={{...}}"
+            )
+        if value is not None:
+            overrides[FLAGS[name]] = str(value) if isinstance(value, Path) else value
+    # What is set by key is named by key, also where a flag was given beside it.
+    spelled = {
+        FLAGS[name]: f"--{name.replace('_', '-')}"
+        for name, value in flags.items()
+        if value is not None and FLAGS[name] not in (settings or {})
+    }
+    asked = build_recipe(recipe, {**overrides, **(settings or {})}, spelled)
+    check_options(asked, spelled)
+    return asked
+
+
+def pretraining_recipe(method: str | None, recipe: str | Path | None = None) -> str | Path:
+    """The recipe of a method, or the given one, which must be of that method."""
+    methods = [name for name, kind in objectives().items() if not kind.classifies]
+    method = method.lower() if method else None
+    if method is None and recipe is None:
+        raise UsageError(f"pretraining needs a method: {', '.join(methods)}")
+    if method is not None and method not in methods:
+        raise UsageError(f"unknown method {method!r}: {nearest(method, methods)}")
+    if recipe is None:
+        return f"pretrain-{method}"
+    named = build_recipe(recipe).objective.name
+    if named not in methods or method not in (None, named):
+        raise UsageError(f"the recipe {recipe} is one for {named}, not for {method or 'pretraining'}")
+    return recipe
