@@ -108,7 +108,7 @@ def train(
     budget: Budget = None,
     batch_size: BatchSize = None,
     lr: Rate = None,
-    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, or from a checkpoint that the authors released (.safetensors, .pth).")] = None,
+    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.")] = None,
     drop_path: DropPath = None,
     mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
     cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
@@ -181,7 +181,8 @@ def pretrain(
     chosen = _asked(given) | {"recipe": api.pretraining_recipe(method, recipe)}
     runs = _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
     if runs and not quiet:
-        typer.echo(f"next: smallvit train DATA --init {runs[0].path}")
+        start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
+        typer.echo(f"next: smallvit train DATA {start}")
 
 
 def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = False) -> None:
