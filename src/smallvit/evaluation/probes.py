@@ -117,8 +117,8 @@ class Signs(NamedTuple):
 def collapse_signs(features_ND: Tensor) -> Signs:
     if not features_ND.isfinite().all():
         return Signs(math.nan, math.nan)
-    spread = _differences(features_ND).square().sum(1).mean().sqrt()
-    return Signs(float(spread), effective_rank(features_ND))
+    differences_ND = _differences(features_ND)
+    return Signs(float(differences_ND.square().sum(1).mean().sqrt()), _rank(differences_ND))
 
 
 def effective_rank(features_ND: Tensor) -> float:
@@ -128,8 +128,12 @@ def effective_rank(features_ND: Tensor) -> float:
     smaller of D and N - 1, as far in all directions; 0 where all are the same. It counts singular values, not their squares:
     small directions count for more than their share of the variance.
     """
-    values = torch.linalg.svdvals(_differences(features_ND))
-    if values.square().sum() < len(features_ND) * SAME**2:
+    return _rank(_differences(features_ND))
+
+
+def _rank(differences_ND: Tensor) -> float:
+    values = torch.linalg.svdvals(differences_ND)
+    if values.square().sum() < len(differences_ND) * SAME**2:
         return 0.0
     return float(torch.special.entr(values / values.sum()).sum().exp())
 
