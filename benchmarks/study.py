@@ -5,7 +5,8 @@
 A study is a TOML file: what all arms share, the arms, the seconds of processor time each run may train for, and which
 arms are compared. Keys are those of `smallvit.api.train`. An arm with a table `first` has two stages: it spends `share`
 of its time on the first (with a `method` it pretrains, without one it trains on the labels) and starts the second from
-what that gave. `reuse` names another study whose runs of the same arm count here, too.
+what that gave. An arm of one stage with a `share` has that part of the time only: what the second stage is worth alone.
+`reuse` names another study whose runs of the same arm count here, too.
 
 The cost of a step is measured first, the arms taking turns, and gives each stage its number of epochs; these stay fixed
 from then on (arms that are added later are measured then). Every run is a process with one thread. What a run found is stored in docs/results/NAME.json as soon as it
@@ -36,6 +37,7 @@ from smallvit.run import write_text
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results"
 ROUNDS, STEPS = 7, 6  # of the measurement
+Cost = dict[str, Any]  # of a stage: step_ms, steps_per_epoch, train_images
 
 
 def main() -> None:
@@ -82,7 +84,7 @@ def stages(study: dict[str, Any], arm: str) -> list[dict[str, Any]]:
     first = asked.pop("first", None)
     last = study["shared"] | asked
     if first is None:
-        return [last | {"share": 1.0}]
+        return [{"share": 1.0} | last]
     settings = asked.get("settings", {}) | first.get("settings", {})
     both = last | first | ({"settings": settings} if settings else {})
     return [both, last | {"share": 1.0 - first["share"]}]
@@ -103,32 +105,47 @@ def reuse(study: dict[str, Any], record: dict[str, Any]) -> None:
 
 
 def start(study: dict[str, Any], record: dict[str, Any], new: list[str], data: str) -> None:
-    """Put what the new arms cost into the record, and what is true of all where there is none yet."""
-    from smallvit.plan import compute_floors
+    """Put what the new arms cost into the record, and what is true of all where there is none yet.
 
-    steps, plans = measure(study, new, data)
-    arms: dict[str, Any] = {}
-    for arm in new:
-        costs = []
-        for stage in stages(study, arm):
-            plan, seconds = plans[kind(stage)], steps[kind(stage)]
-            per_epoch = len(plan.split.train) // plan.recipe.batch_size
-            epochs = max(1, round(study["cpu_seconds"] * stage["share"] / (seconds * per_epoch)))
-            costs.append({
-                "step_ms": round(seconds * 1000, 2), "steps_per_epoch": per_epoch, "epochs": epochs,
-                "train_images": len(plan.split.train),
-            })  # fmt: skip
-        arms[arm] = costs[-1] | ({"first": costs[0]} if len(costs) > 1 else {})
+    A kind of stage that the record has is not measured again: equal stages have equal epochs.
+    """
+    costs = known_costs(study, record)
+    asked = [kind(stage) for arm in new for stage in stages(study, arm)]
+    measured, plans = measure([one for one in dict.fromkeys(asked) if one not in costs], data)
+    costs |= measured
     if not record:
         plan = max(plans.values(), key=lambda plan: len(plan.split.train))
-        record |= {
-            "title": study["title"], "cpu_seconds": study["cpu_seconds"], "shared": study["shared"],
-            "arms_asked": {}, "arms": {}, "machine": environment("cpu", 1), "date": time.strftime("%Y-%m-%d"),
-            "train_images": len(plan.split.train), "test_images": len(plan.split.test), "runs": {},
-            "floors": compute_floors(plan.images, plan.split),
-        }  # fmt: skip
-    record["arms"] |= arms
-    record["arms_asked"] |= {arm: study["arms"][arm] for arm in new}
+        record |= about(study, plan)
+    for arm in new:
+        first, *rest = (with_epochs(study, stage, costs[kind(stage)]) for stage in stages(study, arm))
+        record["arms"][arm] = rest[0] | {"first": first} if rest else first
+        record["arms_asked"][arm] = study["arms"][arm]
+
+
+def with_epochs(study: dict[str, Any], stage: dict[str, Any], cost: Cost) -> Cost:
+    seconds = study["cpu_seconds"] * stage["share"]
+    return cost | {"epochs": max(1, round(1000 * seconds / (cost["step_ms"] * cost["steps_per_epoch"])))}
+
+
+def about(study: dict[str, Any], plan: Any) -> dict[str, Any]:
+    from smallvit.plan import compute_floors
+
+    return {
+        "title": study["title"], "cpu_seconds": study["cpu_seconds"], "shared": study["shared"], "arms_asked": {},
+        "arms": {}, "machine": environment("cpu", 1), "date": time.strftime("%Y-%m-%d"),
+        "train_images": len(plan.split.train), "test_images": len(plan.split.test), "runs": {},
+        "floors": compute_floors(plan.images, plan.split),
+    }  # fmt: skip
+
+
+def known_costs(study: dict[str, Any], record: dict[str, Any]) -> dict[str, Cost]:
+    found = {}
+    for arm, facts in record.get("arms", {}).items():
+        if arm in study["arms"] and arm not in study.get("reuse", {}):
+            recorded = [facts["first"], facts] if "first" in facts else [facts]
+            for stage, cost in zip(stages(study, arm), recorded, strict=True):
+                found[kind(stage)] = {key: cost[key] for key in ("step_ms", "steps_per_epoch", "train_images")}
+    return found
 
 
 def kind(stage: dict[str, Any]) -> str:
@@ -136,8 +153,8 @@ def kind(stage: dict[str, Any]) -> str:
     return json.dumps({key: value for key, value in stage.items() if key != "share"}, sort_keys=True)
 
 
-def measure(study: dict[str, Any], arms: list[str], data: str) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median processor time of a step of every kind of stage, all taking turns."""
+def measure(kinds: list[str], data: str) -> tuple[dict[str, Cost], dict[str, Any]]:
+    """What every kind of stage costs (the median processor time of a step, all taking turns), and its plan."""
     from smallvit.api import make_recipe, pretraining_recipe
     from smallvit.plan import make_plan
     from smallvit.training.build import build_training
@@ -145,7 +162,7 @@ def measure(study: dict[str, Any], arms: list[str], data: str) -> tuple[dict[str
     from smallvit.training.session import fixed_threads
 
     plans, trainings = {}, {}
-    for one in dict.fromkeys(kind(stage) for arm in arms for stage in stages(study, arm)):
+    for one in kinds:
         flags = json.loads(one)
         recipe = pretraining_recipe(flags.pop("method")) if "method" in flags else "default"
         plan = make_plan(make_recipe(recipe, **flags, data=data, threads=1, epochs=2), with_floors=False)
@@ -159,7 +176,15 @@ def measure(study: dict[str, Any], arms: list[str], data: str) -> tuple[dict[str
                     take_step(t, 1, step % len(t.loader), 1e-5)
                 if turn:  # the first warms up
                     times[one].append((time.process_time() - before) / STEPS)
-    return {one: statistics.median(values) for one, values in times.items()}, plans
+    costs = {
+        one: {
+            "step_ms": round(1000 * statistics.median(times[one]), 2),
+            "steps_per_epoch": len(plan.split.train) // plan.recipe.batch_size,
+            "train_images": len(plan.split.train),
+        }
+        for one, plan in plans.items()
+    }
+    return costs, plans
 
 
 # ---- the runs ------------------------------------------------------------------------------------------
