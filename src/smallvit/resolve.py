@@ -150,12 +150,12 @@ def resolve_training(r: Resolver, images: ImageSet, split: Split) -> None:
         if key not in r.tree["model"]["kwargs"]:
             r.tree["model"]["kwargs"][key] = value
             r.choices.append(Choice(f"model.kwargs.{key}", value, f"suits {size} px images"))
-    # Where images are told from each other, a batch should hold many of them.
-    steps = 30 if objectives()[r.tree["objective"]["name"]].classifies else 10
+    # Where images are told from each other, a batch should hold many of them, though the steps are fewer.
+    steps, least = (30, 3) if objectives()[r.tree["objective"]["name"]].classifies else (10, 5)
     sgd = r.tree["optimizer"]["name"] == "sgd"
     # AdamW multiplies its decay by the rate alone, SGD adds it to the gradient, where 0.05 would be far too much.
     r.choose("optimizer.weight_decay", 5e-4 if sgd else 0.05, "usual for SGD" if sgd else "usual for AdamW")
-    batch = int(2 ** min(7, max(3, math.floor(math.log2(max(n, 16) / steps)))))
+    batch = int(2 ** min(7, max(least, math.floor(math.log2(max(n, 16) / steps)))))
     batch = min(batch, max(2, n // 2))
     r.choose("batch_size", batch, f"{n:,} training images: {n // batch} steps an epoch")
     batch = r.tree["batch_size"]

@@ -158,6 +158,14 @@ def test_a_collapse_ends_the_run_unless_allowed(tmp_path: Path, capsys: pytest.C
     assert epochs(run)[-1]["spread"] < 0.02
 
 
+def test_a_batch_of_pretraining_holds_many_images() -> None:
+    sizes = {}
+    for recipe in ("default", "pretrain-simclr"):
+        asked = smallvit.make_recipe(recipe, data="digits", per_class=10, model="vit_pico", epochs=1, threads=1)
+        sizes[recipe] = make_plan(asked, with_floors=False).recipe.batch_size
+    assert sizes == {"default": 8, "pretrain-simclr": 32}
+
+
 def test_a_budget_sets_the_epochs() -> None:
     asked = smallvit.make_recipe("pretrain-dino", data="digits", per_class=4, model="vit_pico", budget="25s", threads=1)
     plan = make_plan(asked, with_floors=False)
