@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import typer
 
 from helpers import Outcome, make_folder, noise_image, run_cli, run_here, truncate, write_npz
 from smallvit.cli import app
-from smallvit.recipe import build_recipe, preset_names
+from smallvit.recipe import preset_names
 from smallvit.run import Run
 
 QUICK = ("--epochs", "1", "--threads", "1", "--model", "vit_pico")
@@ -139,7 +140,8 @@ def test_recipe_show(tmp_path: Path) -> None:
     assert page.startswith("# description: ")
     assert "optimizer.clip = 1.0" in page
     (tmp_path / "mine.toml").write_text(page)
-    assert build_recipe(tmp_path / "mine.toml") == build_recipe("default")
+    again = ends_well(run_here("recipe", "show", tmp_path / "mine.toml")).out
+    assert tomllib.loads(again) == tomllib.loads(page), "what is shown is a recipe file, and shows itself"
     fails(run_here("recipe", "show", "defaul"), 2, "unknown recipe 'defaul': did you mean default?")
 
 

@@ -123,7 +123,7 @@ def seed_folder(seed: int) -> str:
 def apart_from_seed(resolved: Mapping[str, Any]) -> str:
     """What runs of several seeds have in common. A run of a group may have started from its own seed of another one."""
     rest = {key: value for key, value in resolved.items() if key != "seed"}
-    start = Path(rest["model.init"]).parent
+    start = Path(rest.get("model.init", "")).parent
     if start.name == seed_folder(resolved["seed"]):
         rest |= {"model.init": str(start.parent), "model.init_digest": ""}
     return json.dumps(rest, sort_keys=True)
