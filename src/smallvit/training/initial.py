@@ -72,7 +72,7 @@ def initial_model(path: Path) -> Started | None:
             header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
     except (OSError, SafetensorError, ValueError):
         return None  # loading the weights says what is wrong with it
-    known = set(Started._fields) - {"timm_name"} | {"model"} <= header.keys()
+    known = {"model", "kwargs", "img_size", "in_chans"} <= header.keys()
     return Started(header["model"], header["kwargs"], header["img_size"], header["in_chans"]) if known else None
 
 
@@ -81,8 +81,10 @@ def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: d
 
     Rows are compared, so only runs on the same source count: a copy of it elsewhere is not noticed.
     """
-    told = []
-    while (run := file.parent / "recipe.json").is_file():
+    told: list[str] = []
+    visited: set[Path] = set()
+    while (run := file.parent / "recipe.json").is_file() and run not in visited:
+        visited.add(run)
         recipe, split = Run(run.parent).recipe, Run(run.parent).read("split.json", "parts", "class_names")
         if recipe.data.source == source and tuple(split["class_names"]) == class_names:
             rows = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)
