@@ -9,9 +9,9 @@ what that gave. An arm of one stage with a `share` has that part of the time onl
 `reuse` names another study whose runs of the same arm count here, too.
 
 The cost of a step is measured first, the arms taking turns, and gives each stage its number of epochs; these stay fixed
-from then on (arms that are added later are measured then). Every run is a process with one thread. What a run found is stored in docs/results/NAME.json as soon as it
-ends, so a study goes on where it was stopped; --show only prints the tables. Nothing selects: there is no validation
-part, and the last weights are judged once on the test part.
+from then on (arms that are added later are measured then). Every run is a process with one thread. What a run found is
+stored in docs/results/NAME.json as soon as it ends, so a study goes on where it was stopped; --show only prints the
+tables. Nothing selects: there is no validation part, and the last weights are judged once on the test part.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.errors import UsageError, nearest
-from smallvit.objectives.base import objectives
+from smallvit.objectives.base import all_options, objectives
 from smallvit.recipe import Recipe, build_recipe, read_preset
-from smallvit.resolve import check_options
 
 # Everyday names -> where they stand in the recipe.
 FLAGS = {
@@ -43,7 +42,7 @@ def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | No
         if value is not None and FLAGS[name] not in (settings or {})
     }
     asked = build_recipe(recipe, {**overrides, **(settings or {})}, spelled)
-    check_options(asked, spelled)
+    all_options(asked, spelled)  # refuses what cannot be
     return asked
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from smallvit.data.weights import inverse_frequency, read_weights
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import check_model_name
-from smallvit.objectives.base import Setting, all_options, auxiliaries, objectives, options_of
+from smallvit.objectives.base import Setting, all_options, objectives, options_of
 from smallvit.recipe import Recipe
 
 SIZES = (32, 64, 96, 128, 160, 224)
@@ -215,10 +214,3 @@ def resolve_names(r: Resolver) -> None:
     """The model must exist; objective and auxiliaries fill in their own defaults, and refuse what they do not know."""
     check_model_name(r.tree["model"]["name"])
     r.tree |= all_options(r.recipe)
-
-
-def check_options(asked: Recipe, flags: Mapping[str, str]) -> None:
-    """Options of objective and auxiliary losses that cannot be are refused by the flag that gave them."""
-    options_of(objectives(), asked.objective.name, asked.objective.options, "objective", flags)
-    for name, given in asked.aux.items():
-        options_of(auxiliaries(), name, given, "aux", flags)

@@ -40,8 +40,8 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not (self.path / "recipe.json").is_file():
-            seeds = sorted(inner.parent.name for inner in self.path.glob("*/recipe.json"))
-            hint = f" (it holds the runs {', '.join(seeds)})" if seeds else ""
+            inside = runs_inside(self.path)
+            hint = f" (it holds the runs {', '.join(inside)})" if inside else ""
             raise RunError(f"{self.path} is not a run folder: it has no recipe.json{hint}")
 
     def __repr__(self) -> str:
@@ -113,6 +113,10 @@ class Run:
         from smallvit.training.checkpoint import load_model
 
         return load_model(self.path / "model.safetensors").backbone.model
+
+
+def runs_inside(folder: Path) -> list[str]:
+    return sorted(found.parent.name for found in folder.glob("*/recipe.json"))
 
 
 def seed_folder(seed: int) -> str:

@@ -148,10 +148,15 @@ def options_of(
         raise UsageError(f"{key} {name}: {mistakes}") from None
 
 
-def all_options(recipe: Recipe) -> dict[str, Any]:
-    """The recipe's sections of objective and auxiliary losses with their defaults filled in."""
+def all_options(recipe: Recipe, flags: Mapping[str, str] = NO_FLAGS) -> dict[str, Any]:
+    """The recipe's sections of objective and auxiliary losses with their defaults filled in.
+
+    What cannot be is refused, by the flag that gave it where there was one.
+    """
     name, given = recipe.objective.name, recipe.objective.options
+    objective = options_of(objectives(), name, given, "objective", flags)
+    losses = {name: options_of(auxiliaries(), name, given, "aux", flags) for name, given in recipe.aux.items()}
     return {
-        "objective": {"name": name, **options_of(objectives(), name, given, "objective").model_dump()},
-        "aux": {name: options_of(auxiliaries(), name, given, "aux").model_dump() for name, given in recipe.aux.items()},
+        "objective": {"name": name, **objective.model_dump()},
+        "aux": {name: options.model_dump() for name, options in losses.items()},
     }

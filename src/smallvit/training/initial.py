@@ -16,7 +16,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
 from smallvit.models.weights import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
-from smallvit.run import Run, seed_folder
+from smallvit.run import Run, runs_inside, seed_folder
 from smallvit.training.checkpoint import HEADER, read_tensors
 
 
@@ -26,9 +26,9 @@ def initial_file(init: str) -> Path:
     if not path.is_dir():
         return path
     if not (path / "recipe.json").is_file():
-        inside = sorted(found.parent.name for found in path.glob("*/recipe.json"))
-        hint = f"it holds {len(inside)} runs, give one of them: --init {init}/{inside[0]}" if inside else "give a run folder or a checkpoint file"  # fmt: skip
-        raise UsageError(f"--init {init}: the folder is not a run; {hint}")
+        inside = runs_inside(path)
+        hint = f"it holds {len(inside)} runs, give one of them: --init {init}/{inside[0]}" if inside else ""
+        raise UsageError(f"--init {init}: the folder is not a run; {hint or 'give a run folder or a checkpoint file'}")
     if not (path / "model.safetensors").is_file():
         raise UsageError(f"--init {init}: the run has no model yet; finish it with `smallvit resume {init}`")
     return path / "model.safetensors"
@@ -37,9 +37,9 @@ def initial_file(init: str) -> Path:
 def member_starts(init: str, seeds: Iterable[int]) -> dict[int, Path]:
     """Seed -> the run of a group of seeds to start from; empty where `init` is no such group."""
     folder = Path(init).expanduser().resolve()
-    own = {seed: folder / seed_folder(seed) for seed in seeds}
     if not (folder / "group.json").is_file():
         return {}
+    own = {seed: folder / seed_folder(seed) for seed in seeds}
     missing = [str(seed) for seed, path in own.items() if not (path / "recipe.json").is_file()]
     if missing:
         raise UsageError(f"--init {init}: the group has no run of seed {', '.join(missing)}")
@@ -81,19 +81,21 @@ def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: d
 
     Rows are compared, so only runs on the same source count: a copy of it elsewhere is not noticed.
     """
-    told: list[str] = []
-    visited: set[Path] = set()
-    while (run := file.parent / "recipe.json").is_file() and run not in visited:
-        visited.add(run)
-        recipe, split = Run(run.parent).recipe, Run(run.parent).read("split.json", "parts", "class_names")
+    told: dict[Path, list[str]] = {}  # by run: each is asked once, whatever it says it started from
+    while (folder := file.parent) not in told and (folder / "recipe.json").is_file():
+        run, told[folder] = Run(folder), []
+        recipe, split = run.recipe, run.read("split.json", "parts", "class_names")
         if recipe.data.source == source and tuple(split["class_names"]) == class_names:
-            rows = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)
-            found = {part: int(torch.isin(own, rows).sum()) for part, own in parts.items()}
-            told += [f"{n:,} of {len(parts[part]):,} {part} images are among those that {run.parent} was trained on" for part, n in found.items() if n]  # fmt: skip
+            trained = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)
+            for part, rows in parts.items():
+                if seen := int(torch.isin(rows, trained).sum()):
+                    told[folder].append(
+                        f"{seen:,} of {len(rows):,} {part} images are among those that {folder} was trained on"
+                    )
         if not recipe.model.init:
             break
         file = Path(recipe.model.init)
-    return ", ".join(told)
+    return ", ".join(words for of_run in told.values() for words in of_run)
 
 
 def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple[str, ...]) -> Transfer:
