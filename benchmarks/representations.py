@@ -18,15 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from smallvit.diagnosis import locality
-from smallvit.diagnosis.attention import attention_maps, looks, on_image, rollout_looks
 from smallvit.diagnosis.cka import cka
 from smallvit.diagnosis.measure import pattern
 from smallvit.evaluation.statistics import mean_interval
@@ -57,8 +55,6 @@ def main() -> None:
     print(tables(record))
     draw_amount(record["pairs"])
     draw_tables(record["pairs"])
-    if (RUNS / "amount-cifar" / "vit 10,000-0").is_dir():
-        draw_attention("amount-cifar", "vit 10,000")
 
 
 # ---- the comparisons -----------------------------------------------------------------------------------
@@ -104,9 +100,9 @@ def _crossed(study: str, n: str, seed: int) -> tuple[str, Model, Model]:
 def compared(
     study: str, arm: str, seed: int, other_study: str, other_arm: str, other_seed: int, images: int
 ) -> dict[str, Any]:
-    first, shown = loaded(study, arm, seed, images)
-    second, others = loaded(other_study, other_arm, other_seed, images)
-    found = cka(first, second, zip(shown.split(BATCH), others.split(BATCH), strict=True), leave_out_constant=True)
+    first, second = loaded(study, arm, seed, images), loaded(other_study, other_arm, other_seed, images)
+    batches = zip(first.images_NCHW.split(BATCH), second.images_NCHW.split(BATCH), strict=True)
+    found = cka(first.model, second.model, batches, leave_out_constant=True)
     table_AC = found.cka_AC.numpy()
     numbers: dict[str, Any] = {}
     if arm.split()[0] == other_arm.split()[0]:
@@ -118,23 +114,34 @@ def compared(
         silent = np.zeros((round(NEVER_RAN * len(table_AC)), table_AC.shape[1]))
         numbers["published"] = pattern(np.concatenate([table_AC, silent]))["pattern"]
         numbers["table"] = [[round(float(value), 3) for value in row] for row in table_AC]
-    if other_seed >= 0 and arm.startswith("vit"):
-        numbers["distance"] = [round(float(one.distance_M.mean()), 4) for one in locality(first, shown[:256].split(32))]
     return numbers
 
 
-def loaded(study: str, arm: str, seed: int, images: int) -> tuple[nn.Module, Tensor]:
-    """A model and some test images as it takes them. All runs of a study share the test part and its order."""
+class Loaded(NamedTuple):
+    """A model, some test images as it takes them, their labels, and as they were. The order is mixed: files are not."""
+
+    model: nn.Module
+    images_NCHW: Tensor
+    labels_N: Tensor
+    pixels_NCHW: Tensor
+    class_names: list[str]
+
+
+def loaded(study: str, arm: str, seed: int, images: int) -> Loaded:
+    """All runs of a study share the test part and its order."""
     run = Run(RUNS / study / f"{arm}-{max(0, seed)}")
     saved, plan = load_model(run.path / "model.safetensors"), read_plan(run)
-    h, rows = saved.header, plan.split.test[:images]
+    h, test = saved.header, plan.split.test
+    rows = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(0))[:images]]
     model = saved.backbone.model
     if seed < 0:
         torch.manual_seed(0)
         model = create_backbone(
             h["model"], h["kwargs"], num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
         ).model
-    return model.eval(), saved.augmenter.prepare(plan.images.images_NCSS[rows], h["img_size"])
+    pixels = plan.images.images_NCSS[rows]
+    prepared = saved.augmenter.prepare(pixels, h["img_size"])
+    return Loaded(model.eval(), prepared, plan.images.labels_N[rows], pixels, list(h["class_names"]))
 
 
 # ---- tables --------------------------------------------------------------------------------------------
@@ -214,40 +221,6 @@ def draw_tables(pairs: dict[str, Any]) -> None:
     all_axes[0].set_ylabel("layers of the ViT")
     figure.colorbar(picture, ax=all_axes, label="CKA", shrink=0.8)
     figure.savefig(PICTURES / "representations-cka.png", dpi=130)
-
-
-@torch.no_grad()
-def draw_attention(study: str, arm: str, each: int = 4) -> None:
-    """Images that a ViT is surely right and surely wrong about, and where its class token looks."""
-    run = Run(RUNS / study / f"{arm}-0")
-    plan = read_plan(run)
-    model, shown = loaded(study, arm, 0, 400)
-    labels = plan.images.labels_N[plan.split.test[:400]]
-    probability, answer = model(shown).softmax(1).max(1)
-    right = answer == labels
-    rows = [
-        which for kind in (right, ~right) for which in torch.where(kind, probability, -1.0).topk(each).indices.tolist()
-    ]
-    maps = attention_maps(model, shown[rows])
-    columns = {found.layer: looks(found).mean(1) for found in (maps[0], maps[len(maps) // 2], maps[-1])}
-    columns["rollout"] = rollout_looks(maps)[-1]
-    names = load_model(run.path / "model.safetensors").header["class_names"]
-    figure = Figure(figsize=(1.35 * (1 + len(columns)), 1.35 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), 1 + len(columns))
-    for place, row in enumerate(rows):
-        image = plan.images.images_NCSS[plan.split.test[row]].permute(1, 2, 0).numpy()
-        told = f"{names[labels[row]]}" if right[row] else f"{names[labels[row]]}, taken\nfor {names[answer[row]]}"
-        grid[place, 0].imshow(image)
-        grid[place, 0].set_ylabel(told, fontsize=7)
-        for axes, (name, mask_BHW) in zip(grid[place, 1:], columns.items(), strict=True):
-            mask = on_image(mask_BHW[place][None], image.shape[:2])[0]
-            mask = mask / mask.max()
-            axes.imshow((image * (0.15 + 0.85 * mask.numpy()[..., None])).astype(np.uint8))
-            if not place:
-                axes.set_title(name, fontsize=7)
-    for axes in grid.flat:
-        axes.set(xticks=[], yticks=[])
-    figure.savefig(PICTURES / "attention-right-and-wrong.png", dpi=110)
 
 
 if __name__ == "__main__":

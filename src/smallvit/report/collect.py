@@ -154,10 +154,10 @@ def brief(value: Any) -> str:
 
 
 def decision_rows(content: Content) -> list[tuple[str, str, str]]:
-    """Key, value and reason: first what was asked for, then what `auto` became."""
+    """Key, value and reason: first what flags and recipe gave, then what `auto` became."""
     chosen = {choice["key"] for choice in content.choices}
     asked = [
-        (key, brief(value), "asked for")
+        (key, brief(value), "given, by a flag or by the recipe")
         for key, value in content.asked.items()
         if key not in chosen and value != "auto"
     ]
