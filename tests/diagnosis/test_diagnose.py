@@ -46,6 +46,19 @@ def test_a_vit_against_another_run(trained: Trained) -> None:
     assert (similarity.arrays["low"] <= similarity.arrays["high"]).all()
     assert found["attention"].arrays["looks.0"].shape == (6, 3, 4, 4)
     assert found["pictures"].arrays["pixels"].shape == (6, 1, 8, 8)
+    assert found["feature_maps"].arrays["channels.0"].shape == (6, 4, 4, 4)
+
+
+def test_shown_are_images_that_it_is_surely_right_and_surely_wrong_about(trained: Trained) -> None:
+    run = trained("vit_pico")
+    shown = next(one for one in diagnose(run.path, images=10_000) if one.name == "pictures").labels
+    stored = load_file(run.path / "predictions.safetensors")
+    sure, answers = stored["probabilities"].max(1), stored["probabilities"].argmax(1)
+    for right, place in ((True, slice(0, 3)), (False, slice(3, 6))):
+        kind = (answers == stored["labels"]) == right
+        surest = np.argsort(np.where(kind, -sure, 1))[:3]
+        assert shown["true"][place] == [str(label) for label in stored["labels"][surest]]
+        assert shown["predicted"][place] == [str(answer) for answer in answers[surest]]
 
 
 def test_findings_come_by_weight_and_again_the_same(trained: Trained) -> None:

@@ -62,7 +62,10 @@ def diagnosed(run: Run, names: list[str] | None = None) -> Run:
     }
     store(run, "locality", "It looks far: 0.71.", 0.7, {"layers": LAYERS}, **table)
     store(run, "neighbours", "", 0, {"layers": LAYERS}, accuracy=np.array([0.3, 0.5, 0.6, 0.4]))
-    store(run, "feature_maps", "", 0, {"layers": ["conv1"]}, **{"mean.0": draw.random((2, 8, 8)).astype(np.float16)})
+    maps = {"mean.0": draw.random((2, 8, 8)), "channels.0": draw.random((2, 4, 8, 8))}
+    store(
+        run, "feature_maps", "", 0, {"layers": ["conv1"]}, **{key: one.astype(np.float16) for key, one in maps.items()}
+    )
     for number in range(5):
         store(run, f"rule{number}", f"Rule {number}.", 0.1 - 0.01 * number, {}, x=np.zeros(1))
     return run

@@ -48,8 +48,10 @@ def diagnose(
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
     with fixed_threads(threads or known(run.recipe.threads)):
+        rows = rows[_telling_first(loaded, _labelled(loaded, plan.images, rows))]
+        judged = _labelled(loaded, plan.images, rows)
         other = None if against is None else _other(against, loaded, plan.images, rows)
-        judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
+        train = _labelled(loaded, plan.images, train_rows)
         found = measure(loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, part, other)
         found.append(_pictures(loaded, plan.images, rows, judged))
     _store(run.path / FINDINGS, found)
@@ -102,11 +104,22 @@ def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Ten
     return Other(backbone.model, _prepared(loaded, images, rows), f"{against} (untrained)")
 
 
+def _telling_first(loaded: LoadedModel, judged: Labelled) -> Tensor:
+    """The order of the images: first those that are shown, half of them surely right and half surely wrong."""
+    sure, answers = judged.judged_by(loaded.backbone).softmax(1).max(1)
+    order = sure.argsort(descending=True)
+    is_right = (answers == judged.labels_N)[order]
+    right, wrong = order[is_right], order[~is_right]
+    wrongs = min(len(wrong), max(SHOWN // 2, SHOWN - len(right)))
+    shown = torch.cat([right[: SHOWN - wrongs], wrong[:wrongs]])
+    rest = torch.ones(len(order), dtype=torch.bool).index_fill(0, shown, False)
+    return torch.cat([shown, rest.nonzero()[:, 0]])
+
+
 def _pictures(loaded: LoadedModel, images: ImageSet, rows: Tensor, judged: Labelled) -> Finding:
     """The images that attention and feature maps are shown on, with true and predicted class."""
     shown = rows[:SHOWN]
-    with torch.no_grad():
-        answers = loaded.backbone.model(judged.images_NCHW[:SHOWN]).argmax(1)
+    answers = Labelled(judged.images_NCHW[:SHOWN], judged.labels_N[:SHOWN]).judged_by(loaded.backbone).argmax(1)
     pixels = images.images_NCSS[shown]
     size = loaded.header["img_size"]
     top = (pixels.shape[-1] - size) // 2

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from smallvit.console import bar, warn
 from smallvit.diagnosis.cka import LEAST_BATCHES, LEAST_IMAGES, cka, even_batches
-from smallvit.diagnosis.featuremaps import feature_maps, main_convolutions
+from smallvit.diagnosis.featuremaps import FeatureMap, channel_mean, feature_maps, main_convolutions, strongest_channels
 from smallvit.diagnosis.findings import Array, Finding
 from smallvit.diagnosis.judge import judge
 from smallvit.diagnosis.measure_attention import SHOWN, measure_attention
@@ -28,6 +28,7 @@ from smallvit.models.features import Backbone
 
 PER_BATCH = 64
 REPLICATES = 100
+CHANNELS = 4  # of each layer and image that are shown one by one
 
 
 class Labelled(NamedTuple):
@@ -38,6 +39,10 @@ class Labelled(NamedTuple):
 
     def batches(self) -> tuple[Tensor, ...]:
         return self.images_NCHW.split(PER_BATCH)
+
+    def judged_by(self, backbone: Backbone) -> Tensor:
+        """(N, K): the logits of every image."""
+        return predict_logits(backbone, zip(self.batches(), self.labels_N.split(PER_BATCH), strict=True))[0]
 
 
 class Other(NamedTuple):
@@ -79,10 +84,7 @@ def measure_fit(backbone: Backbone, judged: Labelled, train: Labelled, part: str
     """Right answers of training images, without augmentation, and of others, each with its interval."""
     numbers: dict[str, float] = {}
     for prefix, images in (("train_", train), ("", judged)):
-        logits_NK, labels_N = predict_logits(
-            backbone, zip(images.batches(), images.labels_N.split(PER_BATCH), strict=True)
-        )
-        right, n = int((logits_NK.argmax(1) == labels_N).sum()), len(labels_N)
+        right, n = int((images.judged_by(backbone).argmax(1) == images.labels_N).sum()), len(images.labels_N)
         low, high = wilson(right, n)
         numbers |= {f"{prefix}accuracy": right / n, f"{prefix}low": low, f"{prefix}high": high, f"{prefix}images": float(n)}  # fmt: skip
     numbers["gap"] = numbers["train_accuracy"] - numbers["accuracy"]
@@ -94,27 +96,28 @@ def measure_fit(backbone: Backbone, judged: Labelled, train: Labelled, part: str
 
 def measure_maps(model: nn.Module, judged: Labelled, attends: bool) -> list[Finding]:
     """Every convolution of a CNN; of models that attend the grids of their blocks or stages."""
-    names, maps = _maps(model, judged.images_NCHW[:PER_BATCH], attends)
+    maps = _maps(model, judged.images_NCHW[:PER_BATCH], attends)
     if not maps:
         return []
-    arrays: dict[str, Array] = {
-        f"mean.{number}": one_BCHW[:SHOWN].mean(1).numpy().astype(np.float16) for number, one_BCHW in enumerate(maps)
-    }
-    dead = [float((one.amax((0, 2, 3)) == one.amin((0, 2, 3))).double().mean()) for one in maps]
+    arrays: dict[str, Array] = {}
+    for number, one in enumerate(maps):
+        shown = one._replace(map_BCHW=one.map_BCHW[:SHOWN])
+        arrays[f"mean.{number}"] = channel_mean(shown).numpy().astype(np.float16)
+        arrays[f"channels.{number}"] = strongest_channels(shown, CHANNELS).numpy().astype(np.float16)
+    dead = [float((one.map_BCHW.amax((0, 2, 3)) == one.map_BCHW.amin((0, 2, 3))).double().mean()) for one in maps]
     arrays["dead"] = np.asarray(dead)
-    return [Finding("feature_maps", arrays, {"dead_last": dead[-1]}, {"layers": names})]
+    return [Finding("feature_maps", arrays, {"dead_last": dead[-1]}, {"layers": [one.layer for one in maps]})]
 
 
 @torch.no_grad()
-def _maps(model: nn.Module, images_BCHW: Tensor, attends: bool) -> tuple[list[str], list[Tensor]]:
+def _maps(model: nn.Module, images_BCHW: Tensor, attends: bool) -> list[FeatureMap]:
     if not attends and main_convolutions(model):
-        found = feature_maps(model, images_BCHW)
-        return [one.layer for one in found], [one.map_BCHW for one in found]
+        return feature_maps(model, images_BCHW)
     if not _has_blocks(model):
-        return [], []
+        return []
     model.eval()
     grids = model.forward_intermediates(images_BCHW, intermediates_only=True)  # type: ignore[operator]
-    return _block_names(model), [grid_BDHW.float() for grid_BDHW in grids]
+    return [FeatureMap(name, grid.float()) for name, grid in zip(_block_names(model), grids, strict=True)]
 
 
 def _attends(found: Sequence[Finding]) -> bool:

@@ -25,7 +25,7 @@ from smallvit.report.verdict import Verdict
 
 Array = NDArray[Any]
 SENTENCES = 5  # at the top of the page; the others follow in the section
-MAP_IMAGES, MOST_MAPS = 3, 20  # images and layers of the grid of feature maps
+MOST_MAPS = 20  # layers of the grid of feature maps
 MOST_HEADS = 8  # whose maps can be chosen one by one
 
 
@@ -70,7 +70,6 @@ def _render(parts: Sequence[Mapping[str, Any]], many: bool) -> str:
 def _run_part(run: Content, found: Mapping[str, StoredFinding], image_bytes: int) -> dict[str, Any]:
     said = sorted((one for one in found.values() if one.verdict), key=lambda one: -one.weight)
     sentences = [one.verdict for one in said]
-    pictures = found.get("pictures")
     return {
         "label": run.label,
         "series": run.series,
@@ -78,8 +77,7 @@ def _run_part(run: Content, found: Mapping[str, StoredFinding], image_bytes: int
         "more": sentences[SENTENCES:],
         "attention": _attention(found, image_bytes // 4),
         "similarities": [_similarity(found[name], run) for name in ("similarity", "self_similarity") if name in found],
-        "maps": _maps(found.get("feature_maps"), image_bytes // 2),
-        "pictures": _captions(pictures) if pictures else [],
+        "maps": _maps(found, image_bytes // 2),
         "locality": _locality(found.get("locality"), run.series),
         "layers": _layer_panels(found, run.series),
     }
@@ -200,19 +198,32 @@ def _similarity(found: StoredFinding, run: Content) -> dict[str, Any]:
 # ---- still pictures ----------------------------------------------------------------------------------
 
 
-def _maps(found: StoredFinding | None, image_bytes: int) -> list[tuple[str, list[Picture]]]:
-    """For every layer, or as many spread over the depth as fit, the mean of its channels for the first images."""
-    if found is None:
+def _maps(found: Mapping[str, StoredFinding], image_bytes: int) -> list[tuple[str, list[Picture]]]:
+    """Name and pictures of every layer, or of as many as fit, spread over the depth; before them the images.
+
+    Of a layer: the mean of its channels for the first image and the last, and some channels one by one for the first.
+    """
+    maps, pictures = found.get("feature_maps"), found.get("pictures")
+    if maps is None or pictures is None:
         return []
-    layers = list(found.labels["layers"])
-    chosen = np.unique(np.linspace(0, len(layers) - 1, min(MOST_MAPS, len(layers))).round().astype(int))
-    rows = []
-    for number in chosen.tolist():
-        maps_BHW = found.arrays[f"mean.{number}"][:MAP_IMAGES].astype(np.float32)
-        low, high = maps_BHW.min((1, 2), keepdims=True), maps_BHW.max((1, 2), keepdims=True)
-        grey = (255 * (maps_BHW - low) / np.maximum(high - low, 1e-12)).round().astype(np.uint8)
-        rows.append((layers[number], gallery(grey[:, None], [{}] * len(grey), image_bytes // len(chosen)).pictures))
-    return rows
+    layers, captions = list(maps.labels["layers"]), _captions(pictures)
+    chosen = np.unique(np.linspace(0, len(layers) - 1, min(MOST_MAPS, len(layers))).round().astype(int)).tolist()
+    budget = image_bytes // (1 + len(chosen))
+    ends = [0, -1] if len(captions) > 1 else [0]
+    rows = [("images", gallery(pictures.arrays["pixels"][ends], [{"words": captions[end]} for end in ends], budget))]
+    for number in chosen:
+        means_BHW, channels_BCHW = maps.arrays[f"mean.{number}"], maps.arrays[f"channels.{number}"]
+        words = [f"mean of the channels of {layers[number]}, {captions[end]}" for end in ends]
+        words += [f"a channel of {layers[number]}, {captions[0]}"] * channels_BCHW.shape[1]
+        grey_KHW = _grey(np.concatenate([means_BHW[ends], channels_BCHW[0]]).astype(np.float32))
+        rows.append((layers[number], gallery(grey_KHW[:, None], [{"words": one} for one in words], budget)))
+    return [(name, shown.pictures) for name, shown in rows]
+
+
+def _grey(maps_KHW: Array) -> NDArray[np.uint8]:
+    """Each from its darkest to its brightest value."""
+    low, high = maps_KHW.min((1, 2), keepdims=True), maps_KHW.max((1, 2), keepdims=True)
+    return (255 * (maps_KHW - low) / np.maximum(high - low, 1e-12)).round().astype(np.uint8)
 
 
 def _locality(found: StoredFinding | None, series: int) -> list[tuple[str, str]]:

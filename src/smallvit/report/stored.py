@@ -10,7 +10,7 @@ from smallvit.errors import RunError
 from smallvit.run import Run
 
 FINDINGS = "findings"  # the folder
-VERSION = 2  # raised when names or meanings of what is stored change; 1 had none
+VERSION = 3  # raised when names or meanings of what is stored change; 1 had none
 
 
 class StoredFinding(NamedTuple):
