@@ -1,4 +1,4 @@
-"""What the README shows is run here: every `smallvit` line, and the Python block."""
+"""What the README and the page about the diagnosis show is run here: every `smallvit` line, and the Python blocks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 
 from helpers import PROJECT, make_folder, run_here
 
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+SHOWN = [PROJECT / "README.md", PROJECT / "docs" / "diagnosis.md"]
+BLOCKS = [
+    block for page in SHOWN for block in re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+]
 COMMANDS = sorted(
     {
         line.partition(" #")[0].strip()
@@ -63,13 +66,15 @@ def test_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_python(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
-    (block,) = [block for language, block in BLOCKS if language == "python"]
-    shorter = block.replace("epochs=50", "epochs=2, overwrite=True, show_progress=False")
-    assert shorter != block
+    training, diagnosis = (block for language, block in BLOCKS if language == "python")
+    shorter = training.replace("epochs=50", "epochs=2, overwrite=True, show_progress=False")
+    assert shorter != training
     exec(compile(shorter, "README.md", "exec"), {})
     assert (place / "runs" / "a" / "report.html").is_file()
+    exec(compile(diagnosis, "diagnosis.md", "exec"), {})
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (PROJECT / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

@@ -24,8 +24,9 @@ def list_folder(root: Path, labelled: bool = True) -> list[Listed]:
     if not folders:
         loose = any(entry.suffix.lower() in SUFFIXES for entry in root.iterdir())
         what = "images, but no class folders" if loose else "no folders and no images"
+        without = " (`smallvit pretrain` needs no classes)" if loose else ""
         raise DataError(
-            f"{root} holds {what}: put the images of each class into a folder of its own, as in {root}/cat/1.jpg"
+            f"{root} holds {what}: put the images of each class into a folder of its own, as in {root}/cat/1.jpg{without}"
         )
     parts = _part_folders(root, folders)
     classes = (

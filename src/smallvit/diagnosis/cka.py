@@ -50,8 +50,9 @@ def cka(
 ) -> Similarity:
     """Compare all layers of two models on the same images; a model with itself is run once.
 
-    A batch is a pair where the models take the images in different sizes or normalised differently. `replicates` (200 will do) asks for intervals: batches of images are drawn anew by random weights. A layer that
-    gives the same for every image has no CKA: it is refused by name, or left out and listed.
+    A batch is a pair where the models take the images in different sizes or normalised differently. `replicates` (200
+    will do) asks for intervals: batches of images are drawn anew by random weights. A layer that gives the same for
+    every image has no CKA: it is refused by name, or left out and listed.
     """
     same, sums = first is second, _Sums(replicates)
     rows: tuple[str, ...] = ()
