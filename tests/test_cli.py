@@ -597,8 +597,8 @@ def test_out_that_cannot_be_written(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["evaluate", "resume", "report", "predict"])
 def test_folder_that_is_no_run(tmp_path: Path, command: str) -> None:
     more = ["x.png"] if command == "predict" else []
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        fails(run_here(command, folder, *more), 1, f"{folder} is not a run folder: it has no recipe.json")
+    for folder, why in ((tmp_path, "it has no recipe.json"), (tmp_path / "nowhere", "there is no such folder")):
+        fails(run_here(command, folder, *more), 1, f"{folder} is not a run folder: {why}")
 
 
 @pytest.mark.parametrize("command", ["evaluate", "report", "predict"])

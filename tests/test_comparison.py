@@ -91,9 +91,30 @@ def test_only_common_seeds_are_paired(tmp_path: Path) -> None:
     other = make_group(tmp_path / "b", [0.85, 0.72, 0.5], "dhvt_nano", first_seed=1)
     (found,) = compare(open_sides([one, other]))
     assert found.n == 2 and found.accuracy == pytest.approx((0.8, 0.785))
+    assert "Over 2 seeds that both have vit_nano is" in found.sentence
+    assert "seed 0 of vit_nano is left out; seed 3 of dhvt_nano is left out)" in found.sentence
     alone = make_group(tmp_path / "c", [0.8, 0.7], "cvt_nano", first_seed=2)
-    with pytest.raises(UsageError, match="share 1 seeds"):
+    with pytest.raises(UsageError, match="vit_nano has seeds 0, 1, 2 and cvt_nano has seeds 2, 3: pairing takes two"):
         compare(open_sides([one, alone]))
+
+
+def test_what_else_differs_is_told(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, np.arange(N) < 300, seed=seed) for seed, name in enumerate("abc")]
+    for run, asked in zip(runs, ({"epochs": 5}, {"epochs": 9}, {"epochs": 9, "optimizer": {"lr": 0.1}}), strict=True):
+        stored = json.loads((run / "recipe.json").read_text())
+        settled = {"optimizer": {"lr": 0.01}, **stored["resolved"], **asked}
+        (run / "recipe.json").write_text(json.dumps(stored | {"asked": asked | {"seed": 1}, "resolved": settled}))
+    first, second = compare(open_sides(runs))
+    assert first.caution == "", "one thing differs: that is what is compared"
+    assert second.caution.startswith("They differ in epochs (5 and 9), optimizer.lr (0.01 and 0.1): which of these")
+
+
+def test_a_folder_once_and_in_a_list(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a", np.arange(N) < 300)
+    with pytest.raises(UsageError, match=r"a was given twice"):
+        open_sides([run, tmp_path / "b" / ".." / "a"])
+    with pytest.raises(UsageError, match=r"takes a list of folders"):
+        open_sides(str(run))
 
 
 def test_single_runs_by_image(tmp_path: Path) -> None:

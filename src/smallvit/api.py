@@ -206,7 +206,8 @@ def compare(
 ) -> list[Comparison]:  # fmt: skip
     """The first run, or group of seeds, against each of the others, and one report of all.
 
-    `cka` also diagnoses the first run against the second, so that the report shows how alike their layers are.
+    `cka` also diagnoses the first run against the second, so that the report shows how alike their layers are; that
+    takes the place of an earlier diagnosis of the first run.
     """
     from smallvit import comparison
 
@@ -216,8 +217,13 @@ def compare(
     with quiet(not show_progress):
         if cka:
             one, other = (next(iter(side.runs.values())) for side in sides[:2])
-            diagnose(one.path, against=other.path, images=images, show_progress=show_progress)
-        verdicts = [Verdict("note", "Real" if one.real else "Not decided", one.sentence) for one in found]
+            measured = diagnose(one.path, against=other.path, images=images, show_progress=show_progress)
+            alike = next((one.verdict for one in measured if one.name == "similarity"), "")
+            found[0] = found[0]._replace(cka=f"{sides[0].name}: {alike[0].lower()}{alike[1:]}" if alike else "")
+        verdicts = [
+            Verdict("note", "Real" if one.real else "Not decided", " ".join(filter(None, (one.sentence, one.caution))))
+            for one in found
+        ]
         page = Path(out) if out else comparison.default_page(folders)
         write_report(runs, page, " and ".join(dict.fromkeys(side.name for side in sides)), verdicts)
         say(f"report: {page}")

@@ -18,11 +18,16 @@ from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats
 
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mean_interval
+from smallvit.recipe import flat
+from smallvit.report.collect import brief
 from smallvit.run import Run
 
 LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
 MOST_SEEDS = 1000
+MOST_TOLD = 5  # keys in which two recipes differ
+SAME_IMAGES = "train both on the same data with the same --test and --val"
+SAME_ANYWAY = {"seed", "threads", "device", "model.init_digest"}  # they make no other method
 
 
 class Side(NamedTuple):
@@ -42,6 +47,8 @@ class Comparison(NamedTuple):
     interval: tuple[float, float]
     p: float
     sentence: str
+    caution: str = ""  # what else differs between the two
+    cka: str = ""  # how alike their layers are, where it was asked for
 
     @property
     def real(self) -> bool:
@@ -51,11 +58,16 @@ class Comparison(NamedTuple):
 def compare(sides: Sequence[Side]) -> list[Comparison]:
     if len(sides) < 2:
         raise UsageError("compare needs at least two runs or groups of seeds")
-    return [compare_two(sides[0], other) for other in sides[1:]]
+    return [compare_two(sides[0], other)._replace(caution=what_else(sides[0], other)) for other in sides[1:]]
 
 
 def open_sides(folders: Sequence[str | Path]) -> list[Side]:
     """Runs and groups, under names that tell them apart: the model where that is enough, else the folder."""
+    if isinstance(folders, str | Path):
+        raise UsageError(f"compare takes a list of folders, not one: [{str(folders)!r}, ...]")
+    places = [Path(folder).resolve() for folder in folders]
+    if twice := next((folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1), None):
+        raise UsageError(f"{twice} was given twice: a run does not differ from itself")
     opened = [_open(Path(folder)) for folder in folders]
     models = [next(iter(runs.values())).recipe.model.name for runs in opened]
     names = models if len(set(models)) == len(models) else [_folder_name(folder) for folder in folders]
@@ -92,9 +104,24 @@ def compare_two(first: Side, second: Side) -> Comparison:
         return over_seeds(first, second, seeds)
     if len(first.runs) == len(second.runs) == 1:
         return over_images(first, second)
-    raise UsageError(
-        f"{first.name} and {second.name} share {len(seeds)} seeds: pairing takes two or more, or two single runs"
-    )
+    have = " and ".join(f"{side.name} has {_seeds(sorted(side.runs))}" for side in (first, second))
+    raise UsageError(f"{have}: pairing takes two seeds that both have, or two single runs")
+
+
+def what_else(first: Side, second: Side) -> str:
+    """What was asked for differently, where it is more than one thing: then none of them has made the difference alone."""
+    one, other = (next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in (first, second))
+    asked, resolved = ([flat(recipe[key]) for recipe in (one, other)] for key in ("asked", "resolved"))
+    keys = [
+        key
+        for key in dict.fromkeys([*asked[0], *asked[1]])
+        if key not in SAME_ANYWAY and asked[0].get(key) != asked[1].get(key)
+    ]
+    if len(keys) < 2:
+        return ""
+    told = [f"{key} ({brief(resolved[0].get(key))} and {brief(resolved[1].get(key))})" for key in keys[:MOST_TOLD]]
+    more = f" and {len(keys) - MOST_TOLD} more" if len(keys) > MOST_TOLD else ""
+    return f"They differ in {', '.join(told)}{more}: which of these made the difference, this does not tell."
 
 
 # ---- seeds -------------------------------------------------------------------------------------------
@@ -105,9 +132,14 @@ def over_seeds(first: Side, second: Side, seeds: Sequence[int]) -> Comparison:
     accuracy_S2 = np.array([[one.mean(), other.mean()] for one, other in pairs])
     a, b = accuracy_S2.mean(0).tolist()
     mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist())
+    left_out = [
+        f"; {_seeds(others)} of {side.name} {'is' if len(others) == 1 else 'are'} left out"
+        for side in (first, second)
+        if (others := sorted(side.runs.keys() - set(seeds)))
+    ]
     told = (
-        f"Over {len(seeds)} seeds {_lead(first.name, second.name, mean)} "
-        f"(95% interval {_points(low)} to {_points(high)}, paired t test p {_p(p)})"
+        f"Over {len(seeds)} seeds{' that both have' * bool(left_out)} {_lead(first.name, second.name, mean)} "
+        f"(95% interval {_points(low)} to {_points(high)}, paired t test p {_p(p)}{''.join(left_out)})"
     )
     if p < LEVEL:
         ending = "the difference is real."
@@ -200,12 +232,14 @@ def _right(first: Run, second: Run) -> tuple[NDArray[np.bool_], NDArray[np.bool_
         )
     sources = [Path(run.recipe.data.source).name for run in (first, second)]
     if sources[0] != sources[1]:
-        raise UsageError(f"{first.path} and {second.path} were judged on other images: {' and '.join(sources)}")
+        raise UsageError(
+            f"{first.path} and {second.path} were judged on other images: {' and '.join(sources)}; {SAME_IMAGES}"
+        )
     shared = sorted(one.keys() & other.keys())
     if len(shared) < max(len(one), len(other)):
         raise UsageError(
             f"{first.path} and {second.path} were judged on other images: they share {len(shared):,} of "
-            f"{len(one):,} and {len(other):,}"
+            f"{len(one):,} and {len(other):,}; {SAME_IMAGES}"
         )
     if any(one[row][0] != other[row][0] for row in shared):
         raise UsageError(f"{first.path} and {second.path} give the same images other classes")
@@ -233,6 +267,10 @@ def _lead(first: str, second: str, difference: float) -> str:
     if difference == 0:
         return f"{first} is exactly as good as {second}"
     return f"{first} is {_points(abs(difference))} points {'better' if difference > 0 else 'worse'} than {second}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _points(share: float) -> str:

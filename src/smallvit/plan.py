@@ -13,7 +13,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
 from smallvit.environment import environment
-from smallvit.errors import RunError
+from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
 from smallvit.models.aliases import architecture
 from smallvit.objectives.base import objectives
@@ -207,8 +207,11 @@ def read_plan(run: Run) -> Plan:
     """The plan of a run folder; its images must still be the ones it was made for."""
     recipe = run.recipe
     data = recipe.data
-    source = open_source(data.source, objectives()[recipe.objective.name].needs_labels)
-    images = load_images(source, data)
+    try:
+        source = open_source(data.source, objectives()[recipe.objective.name].needs_labels)
+        images = load_images(source, data)
+    except (DataError, UsageError) as error:
+        raise RunError(f"the images that {run.path} was trained on cannot be read: {error}") from None
     if images.fingerprint != data.fingerprint:
         raise RunError(
             f"the images of {data.source} are not those that {run.path} was trained on (fingerprint "

@@ -40,9 +40,7 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not (self.path / "recipe.json").is_file():
-            inside = runs_inside(self.path)
-            hint = f" (it holds the runs {', '.join(inside)})" if inside else ""
-            raise RunError(f"{self.path} is not a run folder: it has no recipe.json{hint}")
+            raise RunError(why_no_run(self.path))
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -113,6 +111,16 @@ class Run:
         from smallvit.training.checkpoint import load_model
 
         return load_model(self.path / "model.safetensors").backbone.model
+
+
+def why_no_run(path: Path) -> str:
+    if not path.is_dir():
+        return (
+            f"{path} is {'a file, not a run folder' if path.exists() else 'not a run folder: there is no such folder'}"
+        )
+    inside = runs_inside(path)
+    hint = f" (it holds the runs {', '.join(inside)})" if inside else ""
+    return f"{path} is not a run folder: it has no recipe.json{hint}"
 
 
 def runs_inside(folder: Path) -> list[str]:

@@ -26,6 +26,8 @@ def test_diagnose_says_its_findings_and_puts_them_into_the_report(trained: Train
     run_here("report", run.path)
     assert "What the diagnosis found" in (run.path / "report.html").read_text(encoding="utf-8")
     assert run_here("diagnose", run.path, "--images", 16, "--threads", 1, "--quiet").out == ""
+    told = {one["name"]: one for one in json.loads(run_here("diagnose", run.path, "--images", 16, "--json").out)}
+    assert told["fit"]["numbers"]["images"] == 16 and told["fit"]["verdict"]
 
 
 def test_what_cannot_be_diagnosed_is_said_in_a_line(trained: Trained, tmp_path: Path) -> None:
@@ -44,6 +46,7 @@ def test_compare_two_runs(trained: Trained, tmp_path: Path) -> None:
     assert "McNemar" in page and "vit_pico and resnet_nano" in page
     done = run_here("compare", one, other, "--cka", "--images", 16, "--json", "--out", tmp_path / "page.html")
     (found,) = json.loads(done.out)
+    assert "its layers are like those of resnet_nano" in found["cka"]
     assert found["paired_by"] == "images" and found["real"] == (found["p"] < 0.05)
     assert "How alike layers are: vit_pico and resnet_nano" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert run_here("compare", one).status == 2

@@ -87,5 +87,7 @@ def test_refusals(trained: Trained, tmp_path: Path) -> None:
         diagnose(tmp_path)
     with pytest.raises(UsageError, match="unknown model 'resnt_nano'"):
         diagnose(run.path, "resnt_nano", images=16)
-    with pytest.raises(RunError, match="no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         diagnose(run.path, tmp_path, images=16)
+    with pytest.raises(UsageError, match="it is the run itself"):
+        diagnose(run.path, run.path, images=16)

@@ -61,7 +61,7 @@ def diagnosed(run: Run, names: list[str] | None = None) -> Run:
         for suffix in ("", "_initial", "_uniform")
     }
     store(run, "locality", "It looks far: 0.71.", 0.7, {"layers": LAYERS}, **table)
-    store(run, "neighbours", "", 0, {"layers": LAYERS}, accuracy=np.array([0.3, 0.5, 0.6, 0.4]))
+    store(run, "neighbours", "", 0, {"layers": LAYERS, "unit": ["block"]}, accuracy=np.array([0.3, 0.5, 0.6, 0.4]))
     maps = {"mean.0": draw.random((2, 8, 8)), "channels.0": draw.random((2, 4, 8, 8))}
     store(
         run, "feature_maps", "", 0, {"layers": ["conv1"]}, **{key: one.astype(np.float16) for key, one in maps.items()}
@@ -172,15 +172,17 @@ def test_images_and_kinds_can_be_chosen(page: Any) -> None:
 def test_a_cell_of_the_cka_map_by_keyboard_and_pointer(page: Any) -> None:
     canvas, said = page.locator(".cka canvas"), page.locator(".cka output")
     canvas.focus()
-    assert said.inner_text().startswith("stem and conv1: ")
+    assert said.inner_text().startswith("vit_nano: stem, and resnet_nano: conv1: ")
     for key in ("ArrowUp", "ArrowRight", "ArrowRight", "ArrowRight"):  # the last one has nowhere to go
         page.keyboard.press(key)
-    assert said.inner_text() == f"{ROWS[1]} and {COLUMNS[2]}: 0.123 (95% interval 0.113 to 0.133)"
+    assert (
+        said.inner_text() == f"vit_nano: {ROWS[1]}, and resnet_nano: {COLUMNS[2]}: 0.123 (95% interval 0.113 to 0.133)"
+    )
     canvas.hover(position={"x": 2, "y": 2})
-    assert said.inner_text().startswith(f"{ROWS[4]} and {COLUMNS[0]}: ")
+    assert said.inner_text().startswith(f"vit_nano: {ROWS[4]}, and resnet_nano: {COLUMNS[0]}: ")
     box = canvas.bounding_box()
     canvas.hover(position={"x": box["width"] * 0.9, "y": box["height"] * 0.7})
-    assert said.inner_text().startswith(f"{ROWS[1]} and {COLUMNS[2]}: 0.123")
+    assert said.inner_text().startswith(f"vit_nano: {ROWS[1]}, and resnet_nano: {COLUMNS[2]}: 0.123")
 
 
 @pytest.mark.browser

@@ -292,6 +292,18 @@ def test_runs_in_folders_of_the_same_name_can_be_told_apart(make_run: MakeRun, t
     assert "a (1)" in text and "a (2)" in text
 
 
+def test_seeds_of_two_ways_to_train_one_model_go_by_their_folders(make_run: MakeRun, out: Path) -> None:
+    runs = [
+        make_run(f"{way}/seed-{seed}", seed=seed, epochs=epochs)
+        for way, epochs in (("short", 20), ("long", 40))
+        for seed in (0, 1)
+    ]
+    text = read(runs, out).text
+    for way in ("short", "long"):
+        assert f"{way}, mean of 2 seeds" in text and f"Over 2 seeds, {way} labels" in text
+        assert f"{way}, seed 0" in text and f"{way}, seed 1" in text
+
+
 def test_an_unfinished_run_is_refused(make_run: MakeRun, out: Path) -> None:
     run = make_run()
     (run.path / "results.json").unlink()

@@ -80,14 +80,26 @@ def diagnose(
     ] = None,
     images: Annotated[int, typer.Option(min=8, help="How many images to measure on.")] = 256,
     threads: OwnThreads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every measurement's numbers as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Why it does well or badly: attention, locality, features, CKA; sentences here, pictures in the report."""
-    announce(quiet)
+    """Why it does well or badly: attention, locality, features, CKA; sentences here, pictures in the report.
+
+    It takes the place of an earlier diagnosis of the run.
+    """
+    import json
+
+    announce(quiet or as_json)
     from smallvit import api
 
-    found = api.diagnose(folder, against=against, images=images, threads=threads, show_progress=not quiet)
-    if not quiet:
+    silent = quiet or as_json
+    found = api.diagnose(folder, against=against, images=images, threads=threads, show_progress=not silent)
+    if as_json:
+        told = (
+            {"name": one.name, "verdict": one.verdict, "weight": one.weight, "numbers": one.numbers} for one in found
+        )
+        typer.echo(json.dumps(list(told), indent=1))
+    elif not quiet:
         for number, finding in enumerate([one for one in found if one.verdict], start=1):
             typer.echo(f"{number}. {finding.verdict}")
         typer.echo(f"report: {folder / 'report.html'}")
@@ -95,7 +107,9 @@ def diagnose(
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of several seeds.")],
-    cka: Annotated[bool, typer.Option("--cka", help="Also compare the layers of the first two by CKA.")] = False,
+    cka: Annotated[
+        bool, typer.Option("--cka", help="Also diagnose the first against the second: CKA of their layers.")
+    ] = False,
     images: Annotated[int, typer.Option(min=8, help="How many images to measure CKA on.")] = 256,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page; default compare-A-B.html beside the first.")
@@ -114,7 +128,7 @@ def compare(
         typer.echo(json.dumps([one._asdict() | {"real": one.real} for one in found], indent=1))
     elif not quiet:
         for one in found:
-            typer.echo(one.sentence)
+            typer.echo("\n".join(filter(None, (one.sentence, one.caution, one.cka))))
 
 
 def report(

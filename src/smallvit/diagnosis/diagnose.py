@@ -15,7 +15,7 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.diagnosis.findings import Finding
-from smallvit.diagnosis.measure import Labelled, Other, measure
+from smallvit.diagnosis.measure import Known, Labelled, Other, measure
 from smallvit.diagnosis.measure_attention import SHOWN
 from smallvit.errors import RunError, UsageError
 from smallvit.models.aliases import architecture
@@ -36,9 +36,11 @@ def diagnose(
 
     `against` is another run, or the name of a model, which is then compared as it is before training.
     """
-    run = Run(folder)
-    if not run.finished:
-        raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
+    run = _finished(folder)
+    if against is not None and Path(against).resolve() == run.path.resolve():
+        raise UsageError(
+            f"--against {against}: it is the run itself, whose layers are compared among themselves anyway"
+        )
     if images < 8:
         raise UsageError(f"--images {images}: give at least 8")
     loaded = load_model(run.path / "model.safetensors")
@@ -52,10 +54,25 @@ def diagnose(
         judged = _labelled(loaded, plan.images, rows)
         other = None if against is None else _other(against, loaded, plan.images, rows)
         train = _labelled(loaded, plan.images, train_rows)
-        found = measure(loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, part, other)
+        found = measure(
+            loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, _known(plan, part), other
+        )
         found.append(_pictures(loaded, plan.images, rows, judged))
     _store(run.path / FINDINGS, found)
     return found
+
+
+def _finished(folder: str | Path) -> Run:
+    run = Run(folder)
+    if not run.finished:
+        raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
+    return run
+
+
+def _known(plan: Plan, part: str) -> Known:
+    floors = {floor["label"]: floor["accuracy"] for floor in plan.floors.values() if floor.get("accuracy") is not None}
+    best = max(floors, key=lambda label: floors[label], default="")
+    return Known(part, len(plan.images.class_names), best, floors.get(best, 0.0))
 
 
 def _judged_rows(plan: Plan, images: int) -> tuple[str, Tensor]:
@@ -88,15 +105,14 @@ def _untrained(h: dict[str, Any], timm_name: str, kwargs: dict[str, Any]) -> Bac
 
 
 def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Other:
-    if (Path(against) / "recipe.json").is_file():
-        second = load_model(Path(against) / "model.safetensors")
+    if Path(against).exists():
+        second = load_model(_finished(against).path / "model.safetensors")
         if second.header["in_chans"] != loaded.header["in_chans"] or second.header["cache_size"] != loaded.header["cache_size"]:  # fmt: skip
             raise UsageError(f"{against} takes images of other channels or size: the two cannot see the same images")
-        model, folder = second.header["model"], Path(against).resolve().name
+        model, place = second.header["model"], Path(against).resolve()
+        folder = f"{place.parent.name}/{place.name}" if place.name.startswith("seed-") else place.name
         name = model if folder == model else f"{model} ({folder})"
         return Other(second.backbone.model, _prepared(second, images, rows), name)
-    if Path(against).exists():
-        raise RunError(f"--against {against}: it is no run folder")
     check_model_name(str(against))
     h = loaded.header
     timm_name, kwargs = architecture(str(against), h["img_size"])

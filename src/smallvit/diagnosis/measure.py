@@ -53,14 +53,23 @@ class Other(NamedTuple):
     name: str
 
 
+class Known(NamedTuple):
+    """Of the run, beside its model: which part is judged, how many classes there are, and the best that pixels alone give."""
+
+    part: str
+    classes: int
+    floor: str = ""
+    floor_accuracy: float = 0.0
+
+
 def measure(
-    backbone: Backbone, untrained: Backbone, judged: Labelled, train: Labelled, part: str, other: Other | None
+    backbone: Backbone, untrained: Backbone, judged: Labelled, train: Labelled, known: Known, other: Other | None
 ) -> list[Finding]:
     """Everything that the model has something to show for: a CNN has no heads, a ViT without a table no positions."""
-    model, classes = backbone.model, int(max(judged.labels_N.max(), train.labels_N.max())) + 1
+    model, classes = backbone.model, known.classes
     found: list[Finding] = []
     steps: list[tuple[str, Callable[[], list[Finding]]]] = [
-        ("fit", lambda: [measure_fit(backbone, judged, train, part)]),
+        ("fit", lambda: [measure_fit(backbone, judged, train, known)]),
         ("attention", lambda: measure_attention(backbone, untrained.model, judged.images_NCHW)),
         ("feature maps", lambda: measure_maps(model, judged, _attends(found))),
         ("neighbours and rank", lambda: measure_layers(model, judged, train, classes)),
@@ -80,15 +89,19 @@ def measure(
 # ---- fit ---------------------------------------------------------------------------------------------
 
 
-def measure_fit(backbone: Backbone, judged: Labelled, train: Labelled, part: str) -> Finding:
+def measure_fit(backbone: Backbone, judged: Labelled, train: Labelled, known: Known) -> Finding:
     """Right answers of training images, without augmentation, and of others, each with its interval."""
     numbers: dict[str, float] = {}
     for prefix, images in (("train_", train), ("", judged)):
         right, n = int((images.judged_by(backbone).argmax(1) == images.labels_N).sum()), len(images.labels_N)
         low, high = wilson(right, n)
         numbers |= {f"{prefix}accuracy": right / n, f"{prefix}low": low, f"{prefix}high": high, f"{prefix}images": float(n)}  # fmt: skip
-    numbers["gap"] = numbers["train_accuracy"] - numbers["accuracy"]
-    return Finding("fit", {}, numbers, {"part": [part]})
+    numbers |= {
+        "gap": numbers["train_accuracy"] - numbers["accuracy"],
+        "classes": float(known.classes),
+        "floor": known.floor_accuracy,
+    }
+    return Finding("fit", {}, numbers, {"part": [known.part], "floor": [known.floor]})
 
 
 # ---- maps and layers ---------------------------------------------------------------------------------
@@ -132,12 +145,18 @@ def _block_names(model: nn.Module) -> list[str]:
     return [str(info["module"]) for info in getattr(model, "feature_info", [])]
 
 
+def _unit(model: nn.Module) -> str:
+    """What the parts are called whose outputs are looked at: those of a hierarchical model are stages."""
+    return "block" if all(name.startswith("block") for name in _block_names(model)) else "stage"
+
+
 def measure_layers(model: nn.Module, judged: Labelled, train: Labelled, classes: int) -> list[Finding]:
     """By block: what its nearest neighbours are worth, and how many directions its features use."""
     if not _has_blocks(model):
         return []
     bank, asked = layer_vectors(model, train.batches()), layer_vectors(model, judged.batches())
     layers = list(asked)
+    labels = {"layers": layers, "unit": [_unit(model)]}
     accuracy = [
         knn_probe(Frozen(bank[name], train.labels_N), Frozen(asked[name], judged.labels_N), classes)["accuracy"]
         for name in layers
@@ -146,12 +165,17 @@ def measure_layers(model: nn.Module, judged: Labelled, train: Labelled, classes:
     numbers = {"best": accuracy[best], "best_block": float(best), "last": accuracy[-1], "images": float(len(judged.labels_N))}  # fmt: skip
     ranks, width = [effective_rank(asked[name]) for name in layers], asked[layers[-1]].shape[1]
     return [
-        Finding("neighbours", {"accuracy": np.asarray(accuracy)}, numbers, {"layers": layers}),
+        Finding("neighbours", {"accuracy": np.asarray(accuracy)}, numbers, labels),
         Finding(
             "rank",
             {"rank": np.asarray(ranks)},
-            {"last": ranks[-1], "width": float(width), "classes": float(classes)},
-            {"layers": layers},
+            {
+                "last": ranks[-1],
+                "width": float(width),
+                "classes": float(classes),
+                "images": float(len(judged.labels_N)),
+            },
+            labels,
         ),
     ]
 
@@ -173,10 +197,11 @@ def measure_similarity(model: nn.Module, judged: Labelled, other: Other) -> Find
     labels = {"rows": result.rows, "columns": result.columns, "constant": result.constant, "other": [other.name]}
     if other.name:
         return Finding("similarity", arrays, pattern(arrays["cka"]), labels)
-    places = [place for block in _block_names(model) if (place := _end_of(block, result.rows)) is not None]
+    ends = {block: place for block in _block_names(model) if (place := _end_of(block, result.rows)) is not None}
+    places = list(ends.values())
     steps = [float(arrays["cka"][a, b]) for a, b in pairwise(places)]
     arrays["steps"] = np.asarray(steps)
-    labels["blocks"] = [result.rows[place] for place in places]
+    labels |= {"blocks": list(ends), "unit": [_unit(model)]}
     numbers = {"blocks": float(len(places)), "step": float(np.median(steps)) if steps else 0.0}
     return Finding("self_similarity", arrays, numbers, labels)
 

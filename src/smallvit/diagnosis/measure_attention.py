@@ -109,7 +109,7 @@ def looks_finding(maps: list[AttentionMap]) -> Finding:
         arrays[f"rollout.{number}"] = rolled.numpy().astype(np.float16)
         if found.queries.behind:
             arrays[f"head_tokens.{number}"] = head_token_looks(found).mean(2).numpy().astype(np.float16)
-    numbers = {"same_looks": _alike(looks(maps[-1]).mean(1))}
+    numbers = {"same_looks": _alike(looks(maps[-1]).mean(1)), "class_token": float(maps[-1].queries.front > 0)}
     return Finding("attention", arrays, numbers, {"layers": [found.layer for found in maps]})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from smallvit.errors import RunError
 from smallvit.recipe import flat
 from smallvit.report.figures import Curve
 from smallvit.report.stored import StoredFinding, read_findings
-from smallvit.run import Run, apart_from_seed
+from smallvit.run import Run, apart_from_seed, seed_folder
 
 T = TypeVar("T")
 PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance", "live_rows"), ("drloc_chance",)  # of the loss, with a panel
@@ -25,6 +26,7 @@ CURVE_POINTS = 240  # more cannot be seen in a panel of 340 px
 class Content(NamedTuple):
     """One run as the page sees it; `series` (from 1) is its colour everywhere."""
 
+    arm: str  # its name together with runs that differ in nothing but the seed
     label: str
     series: int
     asked: dict[str, Any]
@@ -59,10 +61,11 @@ class Content(NamedTuple):
 
 def collect(runs: Sequence[Run]) -> list[Content]:
     recipes = [run.read("recipe.json") for run in runs]
-    labels = name_runs([flat(recipe["resolved"]) for recipe in recipes], [run.path.name for run in runs])
+    names = name_runs([flat(recipe["resolved"]) for recipe in recipes], [run.path.resolve() for run in runs])
     return [
         Content(
-            label=label,
+            arm=name.arm,
+            label=name.run,
             series=number,
             asked=flat(recipe.get("asked", {})),
             resolved=flat(recipe["resolved"]),
@@ -75,7 +78,7 @@ def collect(runs: Sequence[Run]) -> list[Content]:
             images=read_images(run),
             findings=read_findings(run),
         )
-        for number, (run, recipe, label) in enumerate(zip(runs, recipes, labels, strict=True), start=1)
+        for number, (run, recipe, name) in enumerate(zip(runs, recipes, names, strict=True), start=1)
     ]
 
 
@@ -98,16 +101,36 @@ def read_images(run: Run) -> dict[str, NDArray[np.uint8]]:
     }
 
 
-def name_runs(recipes: Sequence[Mapping[str, Any]], folders: Sequence[str]) -> list[str]:
-    """The shortest names that tell the runs apart: the model, then the seed, then the folder."""
-    models = [str(recipe["model.name"]) for recipe in recipes]
-    seeds = [f"seed {recipe['seed']}" for recipe in recipes]
-    both = [f"{model}, {seed}" for model, seed in zip(models, seeds, strict=True)]
-    same_model = len(set(models)) == 1
-    for names in (models, seeds if same_model else both, list(folders)):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{folder} ({number})" for number, folder in enumerate(folders, start=1)]
+class Name(NamedTuple):
+    arm: str  # of all runs that differ in nothing but the seed
+    run: str
+
+
+def name_runs(recipes: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> list[Name]:
+    """The shortest names that tell arms and runs apart: of an arm the model, or its folder; of a run also the seed."""
+    keys = [apart_from_seed(recipe) for recipe in recipes]
+    seeds = [seed_folder(recipe["seed"]) for recipe in recipes]
+    in_group = [path.name == seed for path, seed in zip(paths, seeds, strict=True)]
+    folders = [path.parent.name if inside else path.name for path, inside in zip(paths, in_group, strict=True)]
+    arms = _distinct(keys, [str(recipe["model.name"]) for recipe in recipes], folders)
+    if len(set(keys)) == len(keys):
+        return [Name(arm, arm) for arm in arms]
+    alone = len(set(keys)) == 1
+    by_seed = [f"{'' if alone else f'{arm}, '}seed {r['seed']}" for arm, r in zip(arms, recipes, strict=True)]
+    places = [
+        f"{path.parent.name}/{path.name}" if inside else path.name for path, inside in zip(paths, in_group, strict=True)
+    ]
+    numbers = [str(number) for number in range(len(keys))]
+    return [Name(arm, run) for arm, run in zip(arms, _distinct(numbers, by_seed, places), strict=True)]
+
+
+def _distinct(keys: Sequence[str], *candidates: Sequence[str]) -> list[str]:
+    """The first of the candidates in which other keys have other names; if there is none, the last with numbers."""
+    for names in candidates:
+        if len(set(zip(keys, names, strict=True))) == len(set(names)) == len(set(keys)):
+            return list(names)
+    order = list(dict.fromkeys(keys))
+    return [f"{name} ({order.index(key) + 1})" for key, name in zip(keys, candidates[-1], strict=True)]
 
 
 def seed_groups(contents: Sequence[Content]) -> list[list[Content]]:

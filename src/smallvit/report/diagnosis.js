@@ -41,6 +41,7 @@ function looks(box) {
       canvas.setAttribute("aria-label", `${data.captions[image]}, ${data.layers[i]}, ${data.kinds[kind].name}`);
       card.classList.toggle("chosen", i === layer);
     });
+    part("shown").textContent = `Image ${image + 1} of ${data.images.length}: ${data.captions[image]}. Shown: ${data.kinds[kind].name}.`;
     part("said").value = `${data.layers[layer]} (${layer + 1} of ${data.layers.length})`;
     part("layer").setAttribute("aria-valuetext", data.layers[layer]);
   }
@@ -77,7 +78,8 @@ function similarity(box) {
     const at = chosen.row * columns + chosen.column;
     const text = (values) => (values[at] / 1000).toFixed(3);
     const range = data.low ? ` (95% interval ${text(data.low)} to ${text(data.high)})` : "";
-    said.value = `${data.rows[chosen.row]} and ${data.columns[chosen.column]}: ${text(data.value)}${range}`;
+    const [one, other] = data.models;
+    said.value = `${one}: ${data.rows[chosen.row]}, and ${other}: ${data.columns[chosen.column]}: ${text(data.value)}${range}`;
   }
 
   for (let row = 0; row < rows; row += 1) for (let column = 0; column < columns; column += 1) cell(row, column);
@@ -88,7 +90,8 @@ function similarity(box) {
   });
   canvas.addEventListener("focus", () => choose(chosen.row, chosen.column));
   canvas.addEventListener("keydown", (event) => {
-    const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const ends = { Home: [0, -columns], End: [0, columns], PageUp: [rows, 0], PageDown: [-rows, 0] };
+    const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], ...ends }[event.key];
     if (!step) return;
     event.preventDefault();
     choose(chosen.row + step[0], chosen.column + step[1]);

@@ -73,7 +73,9 @@ def _run_part(run: Content, found: Mapping[str, StoredFinding], image_bytes: int
     return {
         "label": run.label,
         "series": run.series,
-        "summary": sentences[:SENTENCES] or ["No measurement is far enough from the usual to give advice."],
+        "measured_on": _measured_on(found.get("fit")),
+        "unit": _unit(found),
+        "summary": sentences[:SENTENCES],
         "more": sentences[SENTENCES:],
         "attention": _attention(found, image_bytes // 4),
         "similarities": [_similarity(found[name], run) for name in ("similarity", "self_similarity") if name in found],
@@ -81,6 +83,16 @@ def _run_part(run: Content, found: Mapping[str, StoredFinding], image_bytes: int
         "locality": _locality(found.get("locality"), run.series),
         "layers": _layer_panels(found, run.series),
     }
+
+
+def _measured_on(fit: StoredFinding | None) -> str:
+    if fit is None:
+        return ""
+    return f"{fit.numbers['images']:.0f} {fit.labels['part'][0]} images and {fit.numbers['train_images']:.0f} training images"
+
+
+def _unit(found: Mapping[str, StoredFinding]) -> str:
+    return found["neighbours"].labels["unit"][0] if "neighbours" in found else "block"
 
 
 def in_script(data: Any) -> str:
@@ -118,6 +130,7 @@ def _attention(found: Mapping[str, StoredFinding], image_bytes: int) -> dict[str
         "layers": layers,
         "captions": captions[: len(shown)],
         "kinds": [k[0] for k in kinds],
+        "who": "the class token" if attention.numbers.get("class_token") else "all cells on average",
     }
 
 
@@ -134,11 +147,11 @@ def _kinds(arrays: Mapping[str, Array], layers: int) -> list[tuple[str, list[Arr
         ("mean of the heads, one scale for all layers", mean_L, True),
         ("rollout", stored("rollout"), False),
     ]
-    heads = max(one_BMHW.shape[1] for one_BMHW in looks_L)
-    kinds += [  # a layer with fewer heads shows its last one
-        (f"head {head + 1}", [one_BMHW[:, min(head, one_BMHW.shape[1] - 1)] for one_BMHW in looks_L], False)
-        for head in range(min(MOST_HEADS, heads))
-    ]
+    fewest, heads = (choose(one_BMHW.shape[1] for one_BMHW in looks_L) for choose in (min, max))
+    for head in range(min(MOST_HEADS, heads)):
+        words = f"head {head + 1}" if head < fewest else f"head {head + 1} (dark: the layer has fewer)"
+        maps = [one[:, head] if head < one.shape[1] else np.zeros_like(one[:, 0]) for one in looks_L]
+        kinds.append((words, maps, False))
     if "head_tokens.0" in arrays:
         tokens_L = stored("head_tokens")
         kinds += [
@@ -172,7 +185,9 @@ def _encoded(values: NDArray[np.uint8]) -> str:
 def _similarity(found: StoredFinding, run: Content) -> dict[str, Any]:
     cka_AC = found.arrays["cka"]
     other = found.labels["other"][0]
+    model = str(run.resolved.get("model.name", run.label))
     data = {
+        "models": [model, other or model],
         "rows": found.labels["rows"],
         "columns": found.labels["columns"],
         **{
@@ -181,7 +196,6 @@ def _similarity(found: StoredFinding, run: Content) -> dict[str, Any]:
             if key in found.arrays
         },
     }
-    model = str(run.resolved.get("model.name", run.label))
     left_out = list(found.labels.get("constant", []))
     return {
         "data": in_script(data),
@@ -274,6 +288,6 @@ def _layer_panels(found: Mapping[str, StoredFinding], series: int) -> list[tuple
         if name in found:
             values = [float(value) for value in found[name].arrays[key]]
             curve = Curve([float(n) for n in range(1, len(values) + 1)], values, series, False)
-            spoken = f"{title} by block: " + ", ".join(f"{value:.3g}" for value in values)
-            panels.append((title, curve_panel([curve], f"{name}-{series}", spoken, "block", percent)))
+            spoken = f"{title} by {_unit(found)}: " + ", ".join(f"{value:.3g}" for value in values)
+            panels.append((title, curve_panel([curve], f"{name}-{series}", spoken, _unit(found), percent)))
     return panels

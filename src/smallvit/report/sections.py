@@ -40,9 +40,8 @@ def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dic
     for group in seed_groups(judged):
         score = scores[group[0].label]
         if len(group) > 1:
-            model = str(group[0].resolved["model.name"])
-            score = mean_over_seeds(model, [scores[run.label] for run in group])
-            means.append(score._replace(label=f"{model}, mean of {len(group)} seeds"))
+            score = mean_over_seeds(group[0].arm, [scores[run.label] for run in group])
+            means.append(score._replace(label=f"{group[0].arm}, mean of {len(group)} seeds"))
         headlines.append((score, group[0]))
     verdicts = [against_floors(score, _floors(run), run.pretrained) for score, run in headlines]
     verdicts += [about_collapse(run.label, run.results["collapse"]) for run in contents if "collapse" in run.results]
