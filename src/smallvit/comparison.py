@@ -115,7 +115,7 @@ def what_else(first: Side, second: Side) -> str:
     keys = [
         key
         for key in dict.fromkeys([*asked[0], *asked[1]])
-        if key not in SAME_ANYWAY and asked[0].get(key) != asked[1].get(key)
+        if key not in SAME_ANYWAY and all(one.get(key) != other.get(key) for one, other in (asked, resolved))
     ]
     if len(keys) < 2:
         return ""

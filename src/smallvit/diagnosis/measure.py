@@ -130,7 +130,8 @@ def _maps(model: nn.Module, images_BCHW: Tensor, attends: bool) -> list[FeatureM
         return []
     model.eval()
     grids = model.forward_intermediates(images_BCHW, intermediates_only=True)  # type: ignore[operator]
-    return [FeatureMap(name, grid.float()) for name, grid in zip(_block_names(model), grids, strict=True)]
+    # timm does not promise as many grids as names: what has both is shown.
+    return [FeatureMap(name, grid.float()) for name, grid in zip(_block_names(model), grids, strict=False)]
 
 
 def _attends(found: Sequence[Finding]) -> bool:
