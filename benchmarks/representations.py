@@ -68,7 +68,7 @@ def measure(record: dict[str, Any], images: int) -> None:
         if name not in record["pairs"] and all((folder_of(one) / "results.json").is_file() for one in (first, second)):
             print(name, flush=True)
             record["pairs"][name] = compared(*first, *second, images)
-            write_text(STORE, json.dumps(record, indent=1) + "\n")
+            write_text(STORE, json.dumps(record) + "\n")
 
 
 Model = tuple[str, str, int]  # study, arm, seed; a seed of -1 is the model before training

@@ -5,7 +5,7 @@
 A study is a TOML file: what all arms share, the arms, the seconds of processor time each run may train for, and which
 arms are compared. Keys are those of `smallvit.api.train`. An arm with a table `first` has two stages: it spends `share`
 of its time on the first (with a `method` it pretrains, without one it trains on the labels) and starts the second from
-what that gave. An arm of one stage with a `share` has that part of the time only: what the second stage is worth alone.
+what that gave.
 `reuse` names another study whose runs of the same arm count here, too.
 
 The cost of a step is measured first, the arms taking turns, and gives each stage its number of epochs; these stay fixed
@@ -84,7 +84,7 @@ def stages(study: dict[str, Any], arm: str) -> list[dict[str, Any]]:
     first = asked.pop("first", None)
     last = study["shared"] | asked
     if first is None:
-        return [{"share": 1.0} | last]
+        return [last | {"share": 1.0}]
     settings = asked.get("settings", {}) | first.get("settings", {})
     both = last | first | ({"settings": settings} if settings else {})
     return [both, last | {"share": 1.0 - first["share"]}]

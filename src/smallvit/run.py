@@ -127,9 +127,15 @@ def runs_inside(folder: Path) -> list[str]:
     return sorted(found.parent.name for found in folder.glob("*/recipe.json"))
 
 
-def seed_folder(seed: int) -> str:
+def seed_folder(seed: int | str) -> str:
     """The folder of one seed within a group of seeds."""
     return f"seed-{seed}"
+
+
+def folder_names(path: Path) -> tuple[str, ...]:
+    """What a run's folder is called: with the group's name before it, where it is a seed of a group."""
+    path = path.resolve()
+    return (path.parent.name, path.name) if re.fullmatch(seed_folder(r"\d+"), path.name) else (path.name,)
 
 
 def apart_from_seed(resolved: Mapping[str, Any]) -> str:

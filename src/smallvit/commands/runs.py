@@ -89,10 +89,10 @@ def diagnose(
     """
     import json
 
-    announce(quiet or as_json)
+    silent = quiet or as_json
+    announce(silent)
     from smallvit import api
 
-    silent = quiet or as_json
     found = api.diagnose(folder, against=against, images=images, threads=threads, show_progress=not silent)
     if as_json:
         told = (

@@ -24,7 +24,7 @@ from smallvit.plan import Plan, read_plan
 from smallvit.randomness import generator
 from smallvit.recipe import known
 from smallvit.report.stored import FINDINGS, VERSION
-from smallvit.run import Run, write_text
+from smallvit.run import Run, folder_names, write_text
 from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
 from smallvit.training.session import fixed_threads
 
@@ -50,10 +50,10 @@ def diagnose(
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
     with fixed_threads(threads or known(run.recipe.threads)):
-        rows = rows[_telling_first(loaded, _labelled(loaded, plan.images, rows))]
-        judged = _labelled(loaded, plan.images, rows)
+        judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
+        order = _telling_first(loaded, judged)
+        rows, judged = rows[order], Labelled(judged.images_NCHW[order], judged.labels_N[order])
         other = None if against is None else _other(against, loaded, plan.images, rows)
-        train = _labelled(loaded, plan.images, train_rows)
         found = measure(
             loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, _known(plan, part), other
         )
@@ -109,8 +109,7 @@ def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Ten
         second = load_model(_finished(against).path / "model.safetensors")
         if second.header["in_chans"] != loaded.header["in_chans"] or second.header["cache_size"] != loaded.header["cache_size"]:  # fmt: skip
             raise UsageError(f"{against} takes images of other channels or size: the two cannot see the same images")
-        model, place = second.header["model"], Path(against).resolve()
-        folder = f"{place.parent.name}/{place.name}" if place.name.startswith("seed-") else place.name
+        model, folder = second.header["model"], "/".join(folder_names(Path(against)))
         name = model if folder == model else f"{model} ({folder})"
         return Other(second.backbone.model, _prepared(second, images, rows), name)
     check_model_name(str(against))

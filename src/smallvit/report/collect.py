@@ -15,7 +15,7 @@ from smallvit.errors import RunError
 from smallvit.recipe import flat
 from smallvit.report.figures import Curve
 from smallvit.report.stored import StoredFinding, read_findings
-from smallvit.run import Run, apart_from_seed, seed_folder
+from smallvit.run import Run, apart_from_seed, folder_names
 
 T = TypeVar("T")
 PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance", "live_rows"), ("drloc_chance",)  # of the loss, with a panel
@@ -61,7 +61,7 @@ class Content(NamedTuple):
 
 def collect(runs: Sequence[Run]) -> list[Content]:
     recipes = [run.read("recipe.json") for run in runs]
-    names = name_runs([flat(recipe["resolved"]) for recipe in recipes], [run.path.resolve() for run in runs])
+    names = name_runs([flat(recipe["resolved"]) for recipe in recipes], [run.path for run in runs])
     return [
         Content(
             arm=name.arm,
@@ -108,20 +108,15 @@ class Name(NamedTuple):
 
 def name_runs(recipes: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> list[Name]:
     """The shortest names that tell arms and runs apart: of an arm the model, or its folder; of a run also the seed."""
-    keys = [apart_from_seed(recipe) for recipe in recipes]
-    seeds = [seed_folder(recipe["seed"]) for recipe in recipes]
-    in_group = [path.name == seed for path, seed in zip(paths, seeds, strict=True)]
-    folders = [path.parent.name if inside else path.name for path, inside in zip(paths, in_group, strict=True)]
-    arms = _distinct(keys, [str(recipe["model.name"]) for recipe in recipes], folders)
+    keys, folders = [apart_from_seed(recipe) for recipe in recipes], [folder_names(path) for path in paths]
+    arms = _distinct(keys, [str(recipe["model.name"]) for recipe in recipes], [names[0] for names in folders])
     if len(set(keys)) == len(keys):
         return [Name(arm, arm) for arm in arms]
     alone = len(set(keys)) == 1
     by_seed = [f"{'' if alone else f'{arm}, '}seed {r['seed']}" for arm, r in zip(arms, recipes, strict=True)]
-    places = [
-        f"{path.parent.name}/{path.name}" if inside else path.name for path, inside in zip(paths, in_group, strict=True)
-    ]
     numbers = [str(number) for number in range(len(keys))]
-    return [Name(arm, run) for arm, run in zip(arms, _distinct(numbers, by_seed, places), strict=True)]
+    labels = _distinct(numbers, by_seed, ["/".join(names) for names in folders])
+    return [Name(arm, run) for arm, run in zip(arms, labels, strict=True)]
 
 
 def _distinct(keys: Sequence[str], *candidates: Sequence[str]) -> list[str]:
@@ -130,7 +125,7 @@ def _distinct(keys: Sequence[str], *candidates: Sequence[str]) -> list[str]:
         if len(set(zip(keys, names, strict=True))) == len(set(names)) == len(set(keys)):
             return list(names)
     order = list(dict.fromkeys(keys))
-    return [f"{name} ({order.index(key) + 1})" for key, name in zip(keys, candidates[-1], strict=True)]
+    return [f"{candidates[-1][keys.index(key)]} ({order.index(key) + 1})" for key in keys]
 
 
 def seed_groups(contents: Sequence[Content]) -> list[list[Content]]:
