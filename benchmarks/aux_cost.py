@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from smallvit.models.aliases import architecture
 from smallvit.models.features import Backbone, create_backbone
-from smallvit.objectives import Auxiliary, Setting, auxiliaries, objectives
+from smallvit.objectives import Auxiliary, TaskInfo, auxiliaries, objectives
 from smallvit.objectives.base import options_of
 from smallvit.recipe import OptimizerSpec, build_recipe
 from smallvit.training.optimizer import make_optimizer
@@ -96,7 +96,7 @@ def build(recipe: Any, size: int, with_loss: bool) -> Step:
     torch.manual_seed(0)
     plan = architecture(recipe.model.name, size)
     backbone = create_backbone(plan.timm_name, plan.kwargs, num_classes=10, in_chans=3, img_size=size)
-    setting = Setting(num_classes=10, num_images=1_000, img_size=size, epochs=100)
+    setting = TaskInfo(num_classes=10, num_images=1_000, img_size=size, epochs=100)
     objective = objectives()["supervised"](backbone, options_of(objectives(), "supervised", {}, "objective"), setting)
     found: dict[str, Auxiliary] = {}
     if with_loss:

@@ -23,7 +23,7 @@ from smallvit.console import quiet, say
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.judge import judge
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 STORE = Path(__file__).parent.parent / "docs" / "results" / "diagnosis-numbers.json"
 ARRAYS = {"heads": ("selectivity", "twin"), "self_similarity": ("steps",)}  # what sentences count in

@@ -25,7 +25,7 @@ import torch
 
 from smallvit.models.aliases import architecture
 from smallvit.models.features import create_backbone
-from smallvit.objectives.base import Setting, objectives, options_of
+from smallvit.objectives.base import TaskInfo, objectives, options_of
 from smallvit.recipe import OptimizerSpec
 from smallvit.training.optimizer import make_optimizer
 from smallvit.training.step import Step
@@ -108,7 +108,7 @@ def training_step(case: Case, model: str, batch: int) -> tuple[Callable[[], None
     kind = objectives()[case.objective]
     student = backbone(model, CLASSES if kind.classifies else 0)
     options = options_of(objectives(), case.objective, case.options, "objective")
-    objective = kind(student, options, Setting(CLASSES, case.images, SIZE, 100))
+    objective = kind(student, options, TaskInfo(CLASSES, case.images, SIZE, 100))
     module = Step(student, objective, {}).to(memory_format=student.memory_format).train()
     optimizer = make_optimizer(module, OptimizerSpec(lr=1e-4, weight_decay=0.05), torch.device("cpu"))
     views = tuple(torch.randn(view.copies * batch, 3, view.size, view.size) for view in objective.views)

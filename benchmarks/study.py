@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smallvit.environment import environment
 from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
-from smallvit.run import write_text
+from smallvit.runs.environment import environment
+from smallvit.runs.folder import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results"
@@ -128,7 +128,7 @@ def with_epochs(study: dict[str, Any], stage: dict[str, Any], cost: Cost) -> Cos
 
 
 def about(study: dict[str, Any], plan: Any) -> dict[str, Any]:
-    from smallvit.plan import compute_floors
+    from smallvit.planning.plan import compute_floors
 
     return {
         "title": study["title"], "cpu_seconds": study["cpu_seconds"], "shared": study["shared"], "arms_asked": {},
@@ -156,7 +156,7 @@ def kind(stage: dict[str, Any]) -> str:
 def measure(kinds: list[str], data: str) -> tuple[dict[str, Cost], dict[str, Any]]:
     """What every kind of stage costs (the median processor time of a step, all taking turns), and its plan."""
     from smallvit.api import make_recipe, pretraining_recipe
-    from smallvit.plan import make_plan
+    from smallvit.planning.plan import make_plan
     from smallvit.training.build import build_training
     from smallvit.training.loop import take_step
     from smallvit.training.session import fixed_threads
@@ -231,7 +231,7 @@ def launch(given: argparse.Namespace, arm: str, seed: int, folder: Path) -> int:
 def run_one(study: dict[str, Any], record: dict[str, Any], arm: str, seed: int, name: str, data: str) -> None:
     """The stages of an arm one after the other, each going on where it was stopped."""
     from smallvit.api import pretrain, resume, train
-    from smallvit.run import Run
+    from smallvit.runs.folder import Run
 
     asked, costs = stages(study, arm), record["arms"][arm]
     last = folder_of(name, arm, seed)

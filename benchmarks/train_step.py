@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import smallvit.models  # noqa: F401  (registers DHVT with timm)
-from smallvit.models.dhvt_parts import DynamicAggregationFeedForward
+from smallvit.models.architectures.dhvt_parts import DynamicAggregationFeedForward
 
 CLASSES, SIZE = 100, 32
 

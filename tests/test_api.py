@@ -330,7 +330,7 @@ def test_the_seed_decides_every_bit_and_the_caller_decides_none(tmp_path: Path) 
 
 
 def test_a_run_can_be_trained_again_from_its_folder(run: smallvit.Run, tmp_path: Path) -> None:
-    from smallvit.catalog import toml_page
+    from smallvit.listing.catalog import toml_page
 
     (tmp_path / "again.toml").write_text(toml_page(run.recipe, {}), encoding="utf-8")
     again = smallvit.train(recipe=tmp_path / "again.toml", out=tmp_path / "b", show_progress=False)

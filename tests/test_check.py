@@ -16,9 +16,9 @@ from torch import Tensor
 
 import smallvit
 from helpers import forged_png, run_here, shared_data, truncate, write_npz
-from smallvit.checking import duplicates
 from smallvit.checking.check import CheckReport
-from smallvit.checking.duplicates import LAST, connected, find_duplicates, scan
+from smallvit.checking.near_duplicates import search as duplicates
+from smallvit.checking.near_duplicates.search import LAST, connected, find_duplicates, scan
 from smallvit.checking.rules import FEW_IMAGES, RULES
 from smallvit.data.images import fit_square
 from smallvit.data.sources import open_source
@@ -293,7 +293,7 @@ def test_clean_sets_have_no_problems(clean: Path, parted: Path) -> None:
 
 def test_the_recipe_is_the_one_that_train_would_use(parted: Path) -> None:
     from smallvit.api import make_recipe
-    from smallvit.plan import make_plan
+    from smallvit.planning.plan import make_plan
 
     report = checked(parted, img_size=24, settings={"optimizer.weight_decay": 0.2})
     planned = make_plan(

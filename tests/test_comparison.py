@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 from safetensors.numpy import save_file
 
-from smallvit.comparison import compare, mcnemar, open_sides, paired_share, paired_t, seeds_needed
 from smallvit.errors import RunError, UsageError
+from smallvit.runs.comparison import compare, mcnemar, open_sides, paired_share, paired_t, seeds_needed
 
 N = 400
 

@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from helpers import make_folder
 from smallvit import make_recipe
-from smallvit.catalog import CATALOG, flat, recipe_page, toml_page
-from smallvit.counted import counted_rows, stored_rows
 from smallvit.errors import SmallvitError, UsageError, nearest
+from smallvit.listing.catalog import CATALOG, flat, recipe_page, toml_page
+from smallvit.listing.counted import counted_rows, stored_rows
 from smallvit.models.aliases import ALIASES, architecture
 from smallvit.objectives.base import all_options
-from smallvit.plan import make_plan
+from smallvit.planning.plan import make_plan
 from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, preset_names, read_preset, validate
 
 # ---- presets -----------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_catalog_of_models_has_their_size_and_source() -> None:
 
 
 def test_the_stored_table_of_models_is_what_counting_gives() -> None:
-    assert stored_rows() == counted_rows(), "a model was added or changed: python -m smallvit.counted"
+    assert stored_rows() == counted_rows(), "a model was added or changed: python -m smallvit.listing.counted"
 
 
 def test_catalog_of_timm_models_by_pattern() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from smallvit.demo import demo as run_demo
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
-    from smallvit.run import Run
+    from smallvit.runs.folder import Run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,7 +56,7 @@ __all__ = [
 _HOME = {
     "CheckReport": ("checking.check", "CheckReport"),
     "Recipe": ("recipe", "Recipe"),
-    "Run": ("run", "Run"),
+    "Run": ("runs.folder", "Run"),
     "SmallvitError": ("errors", "SmallvitError"),
     "UsageError": ("errors", "UsageError"),
     "check": ("checking.check", "check"),

@@ -13,30 +13,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smallvit.asked import FLAGS, make_recipe, pretraining_recipe
 from smallvit.console import bar, quiet, say
 from smallvit.errors import Collapsed, Interrupted, UsageError, nearest
-from smallvit.finished import Prediction, evaluate, floors_for, predict, probe
-from smallvit.many import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
 from smallvit.objectives.base import objectives
-from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
-from smallvit.recipe import Recipe, flat, known
+from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
+from smallvit.planning.plan import Plan, make_plan, read_plan, show_plan, write_plan
+from smallvit.planning.resolve import check_device
+from smallvit.recipe import Recipe, flat, resolved
 from smallvit.report.page import write_report
-from smallvit.report.stored import read_findings
 from smallvit.report.verdict import Verdict
-from smallvit.resolve import check_device
-from smallvit.run import Run, check_free, create, seed_folder
+from smallvit.runs.folder import Run, check_free, create, seed_folder
+from smallvit.runs.group import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
+from smallvit.runs.inference import Prediction, evaluate, floors_for, predict, probe
+from smallvit.runs.ownership import sole_owner
+from smallvit.runs.stored_findings import read_findings
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.initial import digest, initial_file, member_starts
-from smallvit.training.owner import sole_owner
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.wandb import WandbLog
 
 if TYPE_CHECKING:
-    from smallvit.comparison import Comparison
     from smallvit.diagnosis.findings import Finding
+    from smallvit.runs.comparison import Comparison
 
 # From asked.py and finished.py; all others are below.
 __all__ = ["FLAGS", "Prediction", "evaluate", "floors_for", "make_recipe", "predict", "pretraining_recipe", "probe"]
@@ -163,7 +163,7 @@ def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
     """Train, judge, report: from wherever the folder stands."""
     check_device(plan.recipe.device)
     try:
-        with sole_owner(run.path), fixed_threads(known(plan.recipe.threads)):
+        with sole_owner(run.path), fixed_threads(resolved(plan.recipe.threads)):
             t = build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
@@ -209,7 +209,7 @@ def compare(
     `cka` also diagnoses the first run against the second, so that the report shows how alike their layers are; that
     takes the place of an earlier diagnosis of the first run.
     """
-    from smallvit import comparison
+    from smallvit.runs import comparison
 
     sides = comparison.open_sides(folders)
     found = comparison.compare(sides)
@@ -277,7 +277,7 @@ def command_line() -> str:
 
 def describe_recipe(asked: Recipe) -> str:
     """The resolved recipe as TOML, every key with its value and, where it was chosen, the reason."""
-    from smallvit.catalog import toml_page
+    from smallvit.listing.catalog import toml_page
 
     plan = make_plan(asked, with_floors=False)
     given = {key for key, value in flat(asked.model_dump(exclude_unset=True)).items() if value != "auto"}

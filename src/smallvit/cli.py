@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from smallvit.commands import runs, stock, training
+from smallvit.commands import look, stock, train
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
@@ -23,17 +23,17 @@ app.add_typer(recipe_app, name="recipe")
 cache_app = typer.Typer(no_args_is_help=True, help="Look at the decoded images that runs keep, or remove them.")
 app.add_typer(cache_app, name="cache")
 for command in (
-    training.demo,
-    training.check,
-    training.train,
-    training.pretrain,
-    runs.probe,
-    training.resume,
-    runs.evaluate,
-    runs.predict,
-    runs.diagnose,
-    runs.compare,
-    runs.report,
+    train.demo,
+    train.check,
+    train.train,
+    train.pretrain,
+    look.probe,
+    train.resume,
+    look.evaluate,
+    look.predict,
+    look.diagnose,
+    look.compare,
+    look.report,
 ):
     app.command()(command)
 app.command(name="list")(stock.list_)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from smallvit.api import command_line, make_recipe, run_group
 from smallvit.console import quiet, say
-from smallvit.many import Diagnosis, Member, create_group
-from smallvit.plan import make_plan, show_plan
-from smallvit.run import Run
+from smallvit.planning.plan import make_plan, show_plan
+from smallvit.runs.folder import Run
+from smallvit.runs.group import Diagnosis, Member, create_group
 
 MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")  # the others are diagnosed against the last
 

@@ -77,7 +77,7 @@ class ModelSpec(Section):
     kwargs: dict[str, Any] = {}
 
 
-class Named(BaseModel):
+class ObjectiveSpec(BaseModel):
     """A name plus options that the named part itself validates (objectives)."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -152,7 +152,7 @@ class ScheduleSpec(Section):
 class Recipe(Section):
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
-    objective: Named = Named()
+    objective: ObjectiveSpec = ObjectiveSpec()
     aux: dict[str, dict[str, Any]] = {}
     augment: AugmentSpec = AugmentSpec()
     optimizer: OptimizerSpec = OptimizerSpec()
@@ -176,7 +176,7 @@ class Recipe(Section):
         return parse_duration(budget) if isinstance(budget, str) else budget
 
 
-def known(value: T | Auto) -> T:
+def resolved(value: T | Auto) -> T:
     """The value of a resolved recipe's field; an `auto` left in it is our own mistake."""
     assert not (isinstance(value, str) and value == "auto"), "the recipe was not resolved"
     return value

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
-from smallvit.objectives import Objective, Setting, auxiliaries, objectives
+from smallvit.objectives import Objective, TaskInfo, auxiliaries, objectives
 from smallvit.objectives.base import options_of
 from smallvit.types import Batch, Context, Features, Loss
 
@@ -29,7 +29,7 @@ def backbone() -> Backbone:
 
 
 def objective(name: str, of: Backbone, **options: Any) -> Objective:
-    setting = Setting(num_classes=CLASSES, num_images=IMAGES, img_size=SIZE, epochs=3)
+    setting = TaskInfo(num_classes=CLASSES, num_images=IMAGES, img_size=SIZE, epochs=3)
     return objectives()[name](of, options_of(objectives(), name, options, "objective"), setting)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from helpers import make_folder, noise_image, run_here
+from smallvit.data.cache_entries import clear, stored
 from smallvit.data.sources import open_source
-from smallvit.data.stored import clear, stored
 from smallvit.errors import UsageError
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from smallvit.data.loader import Loader, balanced_order
-from smallvit.data.weights import inverse_frequency, read_weights
 from smallvit.errors import UsageError
+from smallvit.objectives.class_weights import inverse_frequency, read_weights
 from smallvit.randomness import generator
 
 NAMES = ("cat", "dog", "7")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import smallvit
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import smallvit
 from helpers import run_here
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 Trained = Callable[[str], Run]
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.errors import RunError, UsageError
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 Trained = Callable[[str], Run]
 

@@ -7,8 +7,8 @@ import timm
 import torch
 
 import smallvit.models  # noqa: F401
+from smallvit.diagnosis.layer_features import layer_vectors, position_similarity
 from smallvit.diagnosis.measure import Labelled, measure_layers
-from smallvit.diagnosis.probes import layer_vectors, position_similarity
 from smallvit.errors import UsageError
 from smallvit.evaluation.probes import Frozen, collapse_signs, knn_probe
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
 from smallvit.errors import UsageError
-from smallvit.models.weights import load_authors_weights, read_checkpoint, transfer, unwrap
+from smallvit.models.transfer import load_authors_weights, read_checkpoint, transfer, unwrap
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 VIT: dict[str, Any] = {"embed_dim": 16, "num_heads": 2, "depth": 2, "num_classes": 5}

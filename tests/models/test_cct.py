@@ -10,7 +10,7 @@ from torch import nn
 
 import smallvit.models  # noqa: F401
 from smallvit.models.features import count_parameters, create_backbone
-from smallvit.models.weights import load_authors_weights
+from smallvit.models.transfer import load_authors_weights
 
 TINY = {"img_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
 

@@ -14,7 +14,7 @@ from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from smallvit.models.cvt import Cvt, strides_for
+from smallvit.models.architectures.cvt import Cvt, strides_for
 from smallvit.training.optimizer import parameter_groups
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -17,7 +17,7 @@ from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from smallvit.models.dhvt import Dhvt
+from smallvit.models.architectures.dhvt import Dhvt
 from smallvit.models.features import count_parameters, create_backbone
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -12,9 +12,9 @@ from reference_values import images_by_formula, weights_by_formula
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
+from smallvit.models.architectures.spt_lsa import LocalityAttention, ShiftedPatchEmbed, with_diagonal_shifts
 from smallvit.models.features import count_parameters, create_backbone
-from smallvit.models.locality import LocalityAttention, ShiftedPatchEmbed, with_diagonal_shifts
-from smallvit.models.weights import load_authors_weights
+from smallvit.models.transfer import load_authors_weights
 
 BOTH = [[-0.871695, -0.477713, 0.358027], [-0.881632, -0.520358, 0.384209]]
 LSA = [[-0.742725, -0.345192, -0.087013], [-0.674780, -0.139823, -0.335892]]

@@ -14,7 +14,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from smallvit.models.t2t import T2tVit, nano_strides_for, sinusoids, strides_for
+from smallvit.models.architectures.t2t import T2tVit, nano_strides_for, sinusoids, strides_for
 from smallvit.training.optimizer import parameter_groups
 
 GOLDEN = Path(__file__).parents[1] / "golden"

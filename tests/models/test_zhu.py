@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
 from smallvit.models.features import count_parameters
-from smallvit.models.weights import load_authors_weights
+from smallvit.models.transfer import load_authors_weights
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "zhu_vit.safetensors"
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from helpers import make_folder, run_here
 from smallvit.errors import UsageError
-from smallvit.objectives.base import Setting
+from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.supervised import Supervised, SupervisedOptions
 from smallvit.randomness import generator
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 from smallvit.types import Batch, Context, Features
 
 K, SMOOTHING = 3, 0.1
@@ -37,7 +37,7 @@ def loss_of(weights: tuple[float, ...] | str, **mixing: float) -> tuple[Tensor, 
     torch.manual_seed(0)
     backbone = Linear()
     options = SupervisedOptions(label_smoothing=SMOOTHING, class_weights=weights, **mixing)
-    objective = Supervised(backbone, options, Setting(K, 6, 2, 1))  # type: ignore[arg-type]
+    objective = Supervised(backbone, options, TaskInfo(K, 6, 2, 1))  # type: ignore[arg-type]
     batch = Batch((torch.randn(6, 1, 2, 2),), torch.tensor([0, 1, 2, 0, 1, 0]), torch.arange(6))
     loss = objective(backbone, batch, Context(0, 0, 0.0, generator(0, "objective", 0)))
     return loss.total, backbone, batch

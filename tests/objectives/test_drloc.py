@@ -15,7 +15,7 @@ from torch import Tensor
 import smallvit
 from smallvit.errors import UsageError
 from smallvit.models.features import create_backbone
-from smallvit.objectives import DenseRelativeLocalization, Setting, auxiliaries
+from smallvit.objectives import DenseRelativeLocalization, TaskInfo, auxiliaries
 from smallvit.objectives.base import options_of
 from smallvit.objectives.drloc import (
     DrlocOptions,
@@ -26,7 +26,7 @@ from smallvit.objectives.drloc import (
     true_distances,
     weight_at,
 )
-from smallvit.plan import make_plan, show_plan
+from smallvit.planning.plan import make_plan, show_plan
 from smallvit.training.checkpoint import read_tensors
 from smallvit.types import Batch, Context, Features
 
@@ -266,7 +266,7 @@ def auxiliary(model: str, size: int, **options: Any) -> tuple[Any, Any]:
     torch.manual_seed(0)
     kwargs = {"patch_size": 4} if model.startswith("vit_nano") else {}
     backbone = create_backbone(model, kwargs, num_classes=3, in_chans=3, img_size=size)
-    setting = Setting(num_classes=3, num_images=9, img_size=size, epochs=10)
+    setting = TaskInfo(num_classes=3, num_images=9, img_size=size, epochs=10)
     return backbone, auxiliaries()["drloc"](backbone, options_of(auxiliaries(), "drloc", options, "aux"), setting)
 
 
@@ -355,7 +355,7 @@ def test_the_order_of_a_batch_changes_nothing_but_the_pairs() -> None:
 )
 def test_one_line_tells_weight_course_head_grid_and_chance(options: Any, epochs: int, words: list[str]) -> None:
     _, aux = auxiliary("vit_nano", 32, **options)
-    ((key, (weight, why)),) = aux.told(epochs).items()
+    ((key, (weight, why)),) = aux.notes(epochs).items()
     assert (key, weight) == ("weight", 0.5)
     for part in words:
         assert part in why

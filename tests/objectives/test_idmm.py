@@ -11,7 +11,7 @@ from torch import Tensor
 
 from smallvit.data.mixing import mix
 from smallvit.models.features import Backbone, create_backbone
-from smallvit.objectives import Objective, Setting, objectives
+from smallvit.objectives import Objective, TaskInfo, objectives
 from smallvit.objectives.base import options_of
 from smallvit.objectives.idmm import Target, instance_loss, live_rows
 from smallvit.types import Batch, Context
@@ -73,7 +73,7 @@ def backbone() -> Backbone:
 
 
 def idmm(of: Backbone, images: int = 40, rows: Tensor | None = None, **options: Any) -> Objective:
-    setting = Setting(num_classes=2, num_images=images, img_size=SIZE, epochs=3, train_rows=rows)
+    setting = TaskInfo(num_classes=2, num_images=images, img_size=SIZE, epochs=3, train_rows=rows)
     return objectives()["idmm"](of, options_of(objectives(), "idmm", options, "objective"), setting)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
-from smallvit.objectives import Objective, Setting, objectives
+from smallvit.objectives import Objective, TaskInfo, objectives
 from smallvit.objectives.base import options_of
 from smallvit.objectives.dino import dino
 from smallvit.objectives.heads import Teacher, cosine_momentum, projector
@@ -135,7 +135,7 @@ def backbone(name: str = "resnet_nano", **kwargs: Any) -> Backbone:
 
 
 def objective(name: str, of: Backbone, images: int = IMAGES, rows: Tensor | None = None, **options: Any) -> Objective:
-    setting = Setting(num_classes=5, num_images=images, img_size=SIZE, epochs=3, train_rows=rows)
+    setting = TaskInfo(num_classes=5, num_images=images, img_size=SIZE, epochs=3, train_rows=rows)
     return objectives()[name](of, options_of(objectives(), name, options, "objective"), setting)
 
 

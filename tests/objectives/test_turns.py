@@ -10,7 +10,7 @@ from torch import Tensor
 
 from smallvit.data.mixing import mix
 from smallvit.models.features import create_backbone
-from smallvit.objectives import Setting, objectives
+from smallvit.objectives import TaskInfo, objectives
 from smallvit.objectives.base import options_of
 from smallvit.types import Batch, Context
 
@@ -23,7 +23,7 @@ def total(epoch: int, seed: int = 5, **options: Any) -> Tensor:
     made = objectives()["supervised"](
         backbone,
         options_of(objectives(), "supervised", {"mix_per": "batch", **options}, "objective"),
-        Setting(CLASSES, 12, SIZE, 4),
+        TaskInfo(CLASSES, 12, SIZE, 4),
     )
     images = torch.randn(6, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
     labels = torch.arange(6) % CLASSES

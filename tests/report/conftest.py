@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fabricated import fabricate
 
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from fabricated import HOSTILE
 
 from smallvit.report.page import write_report
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 pytestmark = pytest.mark.browser
 

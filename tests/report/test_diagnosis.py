@@ -17,8 +17,8 @@ from safetensors.numpy import save_file
 
 from smallvit.errors import RunError
 from smallvit.report.page import write_report
-from smallvit.report.stored import VERSION
-from smallvit.run import Run
+from smallvit.runs.folder import Run
+from smallvit.runs.stored_findings import VERSION
 
 MakeRun = Callable[..., Run]
 LAYERS = [f"blocks.{number}.attn" for number in range(4)]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import smallvit
-from smallvit.plan import Plan, make_plan
+from smallvit.planning.plan import Plan, make_plan
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import read_tensors
 from smallvit.training.loop import Training

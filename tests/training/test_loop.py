@@ -19,7 +19,7 @@ from torch import nn
 import smallvit
 from smallvit.errors import UsageError
 from smallvit.models.features import create_backbone
-from smallvit.plan import FINISH_SECONDS, make_plan
+from smallvit.planning.plan import FINISH_SECONDS, make_plan
 from smallvit.recipe import ScheduleSpec
 from smallvit.training.budget import (
     MARGIN,

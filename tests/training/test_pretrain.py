@@ -16,7 +16,7 @@ import smallvit
 from helpers import make_folder, noise_image, run_here, write_npz
 from smallvit import Run
 from smallvit.errors import Collapsed, DataError, UsageError
-from smallvit.plan import make_plan
+from smallvit.planning.plan import make_plan
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import read_tensors
 

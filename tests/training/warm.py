@@ -25,7 +25,7 @@ def import_everything():
 
     import smallvit.api
     import smallvit.cli
-    import smallvit.report.terminal
+    import smallvit.report.tables
 
     return jinja2, matplotlib.figure, sklearn.linear_model, sklearn.neighbors, smallvit
 

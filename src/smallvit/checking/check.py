@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from smallvit.checking import copies, findings
-from smallvit.checking.duplicates import Duplicates, find_duplicates, scan
+from smallvit.checking import copies, inspections
+from smallvit.checking.near_duplicates.search import Duplicates, find_duplicates, scan
 from smallvit.checking.rules import Problem, problem
 from smallvit.checking.survey import Survey, damaged, survey
 from smallvit.console import quiet, say
@@ -22,9 +22,9 @@ from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError
 from smallvit.models.features import count_parameters
-from smallvit.plan import Plan, load_images, make_plan
-from smallvit.recipe import Recipe, known
-from smallvit.resolve import Choice, Resolver, resolve_machine, resolve_names, resolve_size
+from smallvit.planning.plan import Plan, load_images, make_plan
+from smallvit.planning.resolve import Choice, Resolver, resolve_machine, resolve_names, resolve_size
+from smallvit.recipe import Recipe, resolved
 from smallvit.training.budget import measure_step
 from smallvit.training.build import build_training
 from smallvit.training.loop import Training
@@ -91,15 +91,19 @@ def _check(asked: Recipe, fast: bool) -> CheckReport:
         same = find_duplicates(looked)
         split = plan.split if plan else None
         train = split.train if split else images.parts.get("train", torch.arange(len(images)))
-        problems += findings.classes(images, train)
+        problems += inspections.classes(images, train)
         problems += copies.copies(images, split, same, _same_bytes(seen, images, same))
-        problems += [*copies.search(images, same), *findings.blanks(images, looked), *findings.colour(images, looked)]
+        problems += [
+            *copies.search(images, same),
+            *inspections.blanks(images, looked),
+            *inspections.colour(images, looked),
+        ]
         facts = _facts(images, split, seen)
     timing: dict[str, float] = {}
     if plan:
         problems += _plan_problems(asked, plan, seen)
         trial = _trial(plan)
-        problems += findings.tokens(trial.step.backbone, plan.recipe)
+        problems += inspections.tokens(trial.step.backbone, plan.recipe)
         facts["parameters"] = count_parameters(trial.step.backbone)
         timing = {} if fast else _timing(trial, plan)
     if stopped and not {found.code for found in problems} & STOPS:
@@ -128,7 +132,7 @@ def _plan(asked: Recipe) -> tuple[Plan | None, ImageSet | None, DataError | None
             if asked.batch_size == "auto":
                 raise
             plan = make_plan(asked.model_copy(update={"batch_size": "auto"}), with_floors=False)
-            if known(asked.batch_size) <= len(plan.split.train):
+            if resolved(asked.batch_size) <= len(plan.split.train):
                 raise
         return plan, plan.images, None
     except DataError as error:
@@ -148,17 +152,17 @@ def _load(asked: Recipe) -> ImageSet:
 
 
 def _trial(plan: Plan) -> Training:
-    with fixed_threads(known(plan.recipe.threads)):
+    with fixed_threads(resolved(plan.recipe.threads)):
         return build_training(plan.recipe, plan.images, plan.split)
 
 
 def _timing(trial: Training, plan: Plan) -> dict[str, float]:
     """Seconds of a step, measured, and of all that training does with it."""
     say("measuring a training step")
-    with fixed_threads(known(plan.recipe.threads)):
+    with fixed_threads(resolved(plan.recipe.threads)):
         step = measure_step(trial)
-    epochs, steps = known(plan.recipe.epochs), len(trial.loader)
-    looks = math.ceil(epochs / known(plan.recipe.eval_every)) if len(plan.split.val) else 0
+    epochs, steps = resolved(plan.recipe.epochs), len(trial.loader)
+    looks = math.ceil(epochs / resolved(plan.recipe.eval_every)) if len(plan.split.val) else 0
     validation = looks * len(plan.split.val) / trial.loader.batch_size * step / 3  # no backward pass
     return {"step": step, "steps_an_epoch": steps, "epochs": epochs, "training": step * steps * epochs + validation}
 
@@ -170,27 +174,27 @@ def _file_problems(seen: Survey | None, images: ImageSet | None) -> Iterator[Pro
     if seen is None:
         return
     broken = {item.file: item.why for item in images.skipped} if images else damaged(seen)
-    yield from findings.unreadable(broken, len(seen.files))
-    yield from findings.other_files(seen)
+    yield from inspections.unreadable(broken, len(seen.files))
+    yield from inspections.other_files(seen)
 
 
 def _plan_problems(asked: Recipe, plan: Plan, seen: Survey | None) -> Iterator[Problem]:
-    n, img_size = len(plan.split.train), known(plan.recipe.data.img_size)
+    n, img_size = len(plan.split.train), resolved(plan.recipe.data.img_size)
     if asked.batch_size != "auto" and asked.batch_size > n:
         yield problem(
             "large-batch",
             f"batch size {asked.batch_size} is larger than the {n:,} training images: training refuses it",
             f"--batch-size {plan.recipe.batch_size} suits them; the rest of this report uses it.",
         )
-    yield from findings.judged_part(plan.split)
+    yield from inspections.judged_part(plan.split)
     if seen is not None:
-        yield from findings.sizes(seen.readable, img_size, plan.recipe.data.fit)
+        yield from inspections.sizes(seen.readable, img_size, plan.recipe.data.fit)
     elif asked.data.img_size != "auto":
-        yield from findings.enlarged_arrays(open_source(plan.recipe.data.source).side, img_size, len(plan.images))
+        yield from inspections.enlarged_arrays(open_source(plan.recipe.data.source).side, img_size, len(plan.images))
 
 
 def _facts(images: ImageSet, split: Split | None, seen: Survey | None) -> dict[str, Any]:
-    parts = dict(zip(findings.PARTS, split[:3], strict=True)) if split else images.parts
+    parts = dict(zip(inspections.PARTS, split[:3], strict=True)) if split else images.parts
     rows = {"all": torch.arange(len(images)), **{name: part for name, part in parts.items() if len(part)}}
     counts = {
         name: torch.bincount(images.labels_N[part], minlength=len(images.class_names)).tolist()

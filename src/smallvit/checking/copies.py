@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from smallvit.checking import rules
-from smallvit.checking.duplicates import MOST_PICTURES, RUNGS, SMALLEST_SIDE, Duplicates
-from smallvit.checking.findings import PART_WORDS, PARTS
+from smallvit.checking.inspections import PART_WORDS, PARTS
+from smallvit.checking.near_duplicates.search import MOST_PICTURES, RUNGS, SMALLEST_SIDE, Duplicates
 from smallvit.checking.rules import Problem, are, problem, share
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split

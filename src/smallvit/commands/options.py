@@ -59,7 +59,7 @@ def announce(quiet: bool = False) -> None:
 def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
     if quiet:
         return
-    from smallvit.report.terminal import results_table
+    from smallvit.report.tables import results_table
 
     results_table(runs)
     typer.echo(f"report: {page}")

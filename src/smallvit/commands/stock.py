@@ -14,7 +14,7 @@ def list_(
     pattern: Annotated[str, typer.Argument(help="With models: a pattern over all of timm, e.g. 'convnext*'.")] = "",
 ) -> None:
     """What there is: models, recipes, methods, datasets."""
-    from smallvit.catalog import CATALOG
+    from smallvit.listing.catalog import CATALOG
 
     if what not in CATALOG:
         raise UsageError(f"cannot list {what!r}: {nearest(what, CATALOG)}")
@@ -27,14 +27,14 @@ def list_(
 
 def show(name: Annotated[str, typer.Argument(help="A recipe's name or a .toml file.")] = "default") -> None:
     """Print a recipe: where it comes from, and every key with its value."""
-    from smallvit.catalog import recipe_page
+    from smallvit.listing.catalog import recipe_page
 
     typer.echo(recipe_page(name))
 
 
 def cache_list() -> None:
     """Every set of decoded images: source, size, number, MB, when it was last used."""
-    from smallvit.data.stored import cache_lines, stored
+    from smallvit.data.cache_entries import cache_lines, stored
 
     for line in cache_lines(stored()):
         typer.echo(line)
@@ -45,7 +45,7 @@ def cache_clear(
     stale: Annotated[bool, typer.Option("--stale", help="Only what no run will use: sources changed or gone.")] = False,
 ) -> None:
     """Remove decoded images, and say which. They are made anew when they are needed."""
-    from smallvit.data.stored import cache_lines, clear
+    from smallvit.data.cache_entries import cache_lines, clear
 
     for line in cache_lines(clear(data, stale), removed=True):
         typer.echo(line)

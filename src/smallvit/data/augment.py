@@ -33,7 +33,7 @@ from smallvit.data.geometry import (
     warp,
 )
 from smallvit.data.policy import NOTHING, Policy
-from smallvit.recipe import AugmentSpec, known
+from smallvit.recipe import AugmentSpec, resolved
 
 _ERASE_RATIO = (0.3, 3.3)
 
@@ -47,8 +47,8 @@ class Augmenter:
         if min(std) <= 0:
             raise ValueError(f"std must be positive in every channel, got {tuple(std)}")
         self.spec = spec
-        self.crop = known(spec.crop)
-        self.flip = known(spec.flip)
+        self.crop = resolved(spec.crop)
+        self.flip = resolved(spec.flip)
         self.channels = len(mean)
         # Pixels stay in 0..255 until they are normalised: scaling to 0..1 is part of the same product.
         self._gain_C11 = torch.tensor([1 / (255 * s) for s in std])[:, None, None]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from smallvit.diagnosis.capture import AttentionCall, recorded_attention
 from smallvit.errors import UsageError
-from smallvit.models.dhvt_parts import HeadInteractedAttention
+from smallvit.models.architectures.dhvt_parts import HeadInteractedAttention
 
 Grid = tuple[int, int]
 MOST_FRONT = 2  # class and distillation token

@@ -20,11 +20,11 @@ from smallvit.diagnosis.measure_attention import SHOWN
 from smallvit.errors import RunError, UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import Backbone, check_model_name, create_backbone
-from smallvit.plan import Plan, read_plan
+from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
-from smallvit.recipe import known
-from smallvit.report.stored import FINDINGS, VERSION
-from smallvit.run import Run, folder_names, write_text
+from smallvit.recipe import resolved
+from smallvit.runs.folder import Run, folder_names, write_text
+from smallvit.runs.stored_findings import FINDINGS, VERSION
 from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
 from smallvit.training.session import fixed_threads
 
@@ -49,7 +49,7 @@ def diagnose(
     h, plan = loaded.header, read_plan(run)
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
-    with fixed_threads(threads or known(run.recipe.threads)):
+    with fixed_threads(threads or resolved(run.recipe.threads)):
         judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
         order = _telling_first(loaded, judged)
         rows, judged = rows[order], Labelled(judged.images_NCHW[order], judged.labels_N[order])

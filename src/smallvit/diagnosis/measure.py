@@ -18,8 +18,8 @@ from smallvit.diagnosis.cka import LEAST_BATCHES, LEAST_IMAGES, cka, even_batche
 from smallvit.diagnosis.featuremaps import FeatureMap, channel_mean, feature_maps, main_convolutions, strongest_channels
 from smallvit.diagnosis.findings import Array, Finding
 from smallvit.diagnosis.judge import judge
+from smallvit.diagnosis.layer_features import layer_vectors
 from smallvit.diagnosis.measure_attention import SHOWN, measure_attention
-from smallvit.diagnosis.probes import layer_vectors
 from smallvit.errors import UsageError
 from smallvit.evaluation.metrics import predict_logits
 from smallvit.evaluation.probes import Frozen, effective_rank, knn_probe

@@ -13,11 +13,11 @@ from smallvit.console import warn
 from smallvit.diagnosis.attended import Attended, Heads, attend
 from smallvit.diagnosis.attention import AttentionMap, head_token_looks, looks, rollout_looks
 from smallvit.diagnosis.findings import Array, Finding, ragged
+from smallvit.diagnosis.layer_features import position_similarity
 from smallvit.diagnosis.locality import Locality, uniform_locality
-from smallvit.diagnosis.probes import position_similarity
+from smallvit.models.architectures.spt_lsa import ShiftedPatchEmbed
+from smallvit.models.architectures.t2t import TokensToToken
 from smallvit.models.features import Backbone
-from smallvit.models.locality import ShiftedPatchEmbed
-from smallvit.models.t2t import TokensToToken
 
 SHOWN = 6  # images whose attention and feature maps are kept
 PER_BATCH = 16  # images whose attention is in memory at once

@@ -1,10 +1,3 @@
-"""Our architectures, registered with timm on import: `timm.create_model("vit_nano", num_classes=10)`.
+"""Our architectures, registered with timm on import: `timm.create_model("vit_nano", num_classes=10)`."""
 
-Every module of this package is imported, so that a new architecture is one new file.
-"""
-
-import importlib
-import pkgutil
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+import smallvit.models.architectures  # noqa: F401

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from smallvit.errors import UsageError
-from smallvit.models import cvt, t2t
+from smallvit.models.architectures import cvt, t2t
 
 
 class Architecture(NamedTuple):

@@ -1,6 +1,6 @@
 """Losses and the heads they bring. Every module in this folder that defines one is found by name."""
 
-from smallvit.objectives.base import Auxiliary, Objective, Setting, auxiliaries, objectives
+from smallvit.objectives.base import Auxiliary, Objective, TaskInfo, auxiliaries, objectives
 from smallvit.objectives.drloc import DenseRelativeLocalization
 
-__all__ = ["Auxiliary", "DenseRelativeLocalization", "Objective", "Setting", "auxiliaries", "objectives"]
+__all__ = ["Auxiliary", "DenseRelativeLocalization", "Objective", "TaskInfo", "auxiliaries", "objectives"]

@@ -24,7 +24,7 @@ from smallvit.recipe import Recipe, Section
 from smallvit.types import Batch, Context, Features, Loss, View
 
 
-class Setting(NamedTuple):
+class TaskInfo(NamedTuple):
     """What an objective may want to know before it builds its heads."""
 
     num_classes: int
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
         return self.num_images if self.train_rows is None else len(self.train_rows)
 
 
-class Exam(NamedTuple):
+class EvalData(NamedTuple):
     """The images that a model is judged by: those it was trained on, and those held out (maybe none)."""
 
     images: DeviceImages
@@ -56,21 +56,21 @@ class Exam(NamedTuple):
 Answers = tuple[Tensor, Tensor]  # logits (N, K) and labels (N) of the images held out
 
 
-class Part(nn.Module):
+class LossModule(nn.Module):
     """Abstract. What objectives and auxiliary losses have in common: a name, options, and something to tell."""
 
     name: ClassVar[str]
     Options: ClassVar[type[Section]]
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__()
 
-    def told(self, epochs: int) -> dict[str, tuple[Any, str]]:
+    def notes(self, epochs: int) -> dict[str, tuple[Any, str]]:
         """Options that the user should hear of in this run, now that the model is known: key -> value, why."""
         return {}
 
 
-class Objective(Part):
+class Objective(LossModule):
     """Abstract. Supervised training uses the model's own classifier; others bring heads of their own."""
 
     classifies: ClassVar[bool] = False  # trains the model's own classifier; without it the model has none
@@ -84,11 +84,11 @@ class Objective(Part):
     def after_step(self, backbone: Backbone, ctx: Context) -> None:
         """Called after the optimizer moved: where moving teachers follow."""
 
-    def judge(self, backbone: Backbone, exam: Exam) -> Score | None:
+    def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
         """How good the model is so far; None where nothing can be said."""
         raise NotImplementedError(f"{type(self).__name__} has no judge")
 
-    def answers(self, backbone: Backbone, exam: Exam) -> Answers:
+    def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
         """What the finished model says about the images held out."""
         raise NotImplementedError(f"{type(self).__name__} gives no answers")
 
@@ -98,12 +98,12 @@ class Objective(Part):
         return held_out
 
     @classmethod
-    def choices(cls, options: Any, setting: Setting) -> dict[str, tuple[Any, str]]:
+    def choices(cls, options: Any, setting: TaskInfo) -> dict[str, tuple[Any, str]]:
         """What `auto` among the options becomes, and why; what cannot be is refused."""
         return {}
 
 
-class Auxiliary(Part):
+class Auxiliary(LossModule):
     """Abstract. A loss beside the objective, computed from the features the objective already has."""
 
     def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Setting
+from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import Teacher, cosine_momentum, full_precision, projector
 from smallvit.objectives.selfsupervised import MultiCropOptions, SelfSupervised, forward_views
 from smallvit.recipe import Rate
@@ -44,7 +44,7 @@ class DINO(SelfSupervised):
     options: DinoOptions
     centre_O: Tensor
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         o = self.options
         self.views = o.views(2, setting.img_size)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Auxiliary, Setting
+from smallvit.objectives.base import Auxiliary, TaskInfo
 from smallvit.recipe import Section
 from smallvit.types import Batch, Context, Features, Loss
 
@@ -209,7 +209,7 @@ class Drloc(Auxiliary):
     name = "drloc"
     Options = DrlocOptions
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         o: DrlocOptions = options
         self.options, self.epochs = o, setting.epochs
@@ -233,7 +233,7 @@ class Drloc(Auxiliary):
         }
         return Loss(weight * total, parts, features)
 
-    def told(self, epochs: int) -> dict[str, tuple[Any, str]]:
+    def notes(self, epochs: int) -> dict[str, tuple[Any, str]]:
         o = self.options
         looks = [
             f"{size.grid_in_words()} with a head of width {size.hidden}, where chance is "

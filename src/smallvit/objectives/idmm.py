@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from smallvit.data.mixing import mix
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Setting
+from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import full_precision
 from smallvit.objectives.selfsupervised import MultiCropOptions, SelfSupervised, forward_views
 from smallvit.recipe import Rate
@@ -44,7 +44,7 @@ class IDMM(SelfSupervised):
     options: IdmmOptions
     instance_N: Tensor
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         self.views = self.options.views(self.options.large_crops, setting.img_size)
         self.instances = nn.Linear(backbone.width, setting.num_trained)

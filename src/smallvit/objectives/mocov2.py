@@ -18,7 +18,7 @@ from torch import Tensor
 
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Setting
+from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import Teacher, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.recipe import Auto
@@ -42,7 +42,7 @@ class MoCov2(SelfSupervised):
     queue_QP: Tensor
     next_place: Tensor
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         o = self.options
         self.views = (View(2, setting.img_size),)
@@ -69,12 +69,12 @@ class MoCov2(SelfSupervised):
         self.next_place.add_(len(keys_BP)).remainder_(Q)
 
     @classmethod
-    def choices(cls, options: Any, setting: Setting) -> dict[str, tuple[Any, str]]:
+    def choices(cls, options: Any, setting: TaskInfo) -> dict[str, tuple[Any, str]]:
         length = queue_length(options.queue, setting)
         return {"queue": (length, f"half of {setting.num_trained:,} training images, at most {LONGEST:,}")}
 
 
-def queue_length(asked: int | Auto, setting: Setting) -> int:
+def queue_length(asked: int | Auto, setting: TaskInfo) -> int:
     longest = max(1, setting.num_trained // 2)
     if asked == "auto":
         return min(LONGEST, longest)

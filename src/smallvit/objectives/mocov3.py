@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Setting
+from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import Teacher, cosine_momentum, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.types import Batch, Context, Features, Loss, View
@@ -35,7 +35,7 @@ class MoCov3(SelfSupervised):
     Options = Mocov3Options
     options: Mocov3Options
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         o = self.options
         self.views = (View(2, setting.img_size),)

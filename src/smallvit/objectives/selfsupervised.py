@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from smallvit.evaluation.metrics import Score
 from smallvit.evaluation.probes import Frozen, Signs, collapse_signs, extract, knn_votes
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Answers, Exam, Objective, Setting
+from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
 from smallvit.recipe import Auto, Rate, Section
 from smallvit.types import Features, View
 
@@ -52,11 +52,11 @@ class SelfSupervised(Objective):
     least_rank: ClassVar[float] = 1.5  # below it, and below LEAST_SPREAD, the features say next to nothing
     options: PretrainingOptions
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         self.options = options
 
-    def judge(self, backbone: Backbone, exam: Exam) -> Score | None:
+    def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
         bank = extract(backbone, exam.plain(thinned(exam.train_rows, BANK)))
         signs = collapse_signs(bank.features_ND)
         accuracy = None
@@ -67,7 +67,7 @@ class SelfSupervised(Objective):
         watched = exam.progress >= PATIENCE and not self.options.allow_collapse
         return Score(accuracy, None, signs._asdict(), what_collapsed(signs, self.least_rank) if watched else "")
 
-    def answers(self, backbone: Backbone, exam: Exam) -> Answers:
+    def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
         bank, held_out = (extract(backbone, exam.plain(rows)) for rows in (exam.train_rows, exam.held_out))
         return _log_votes(bank, held_out, exam.num_classes), held_out.labels_N
 

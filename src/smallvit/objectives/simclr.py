@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Setting
+from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.types import Batch, Context, Features, Loss, View
@@ -34,7 +34,7 @@ class SimCLR(SelfSupervised):
     Options = SimclrOptions
     options: SimclrOptions
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         self.views = (View(2, setting.img_size),)
         self.head = projector((backbone.width, self.options.hidden, self.options.width))

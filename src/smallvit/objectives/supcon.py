@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Setting
+from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.types import Batch, Context, Features, Loss, View
@@ -36,7 +36,7 @@ class SupCon(SelfSupervised):
     least_rank = 1.0  # two classes that are told apart well lie on a line: no collapse
     options: SupconOptions
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         self.views = (View(2, setting.img_size),)
         width = backbone.width

@@ -27,7 +27,7 @@ from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
 from smallvit.evaluation.metrics import Score, predict_logits, score
 from smallvit.models.features import Backbone
-from smallvit.objectives.base import Answers, Exam, Objective, Setting
+from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
 from smallvit.recipe import Rate, Section
 from smallvit.types import Batch, Context, Loss, View
 
@@ -52,7 +52,7 @@ class Supervised(Objective):
     judged_by = "classifier"
     weights_K: Tensor | None
 
-    def __init__(self, backbone: Backbone, options: Any, setting: Setting) -> None:
+    def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         self.options: SupervisedOptions = options
         self.views = (View(1, setting.img_size),)
@@ -77,10 +77,10 @@ class Supervised(Objective):
         total = own_B.mean()
         return Loss(total, {"cross_entropy": total.detach()}, features)
 
-    def judge(self, backbone: Backbone, exam: Exam) -> Score | None:
+    def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
         return score(backbone, exam.plain(exam.held_out)) if len(exam.held_out) else None
 
-    def answers(self, backbone: Backbone, exam: Exam) -> Answers:
+    def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
         return predict_logits(backbone, exam.plain(exam.held_out))
 
     def _loss(self, logits_BK: Tensor, labels_B: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from smallvit.errors import RunError
 from smallvit.recipe import flat
 from smallvit.report.figures import Curve
-from smallvit.report.stored import StoredFinding, read_findings
-from smallvit.run import Run, apart_from_seed, folder_names
+from smallvit.runs.folder import Run, apart_from_seed, folder_names
+from smallvit.runs.stored_findings import StoredFinding, read_findings
 
 T = TypeVar("T")
 PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance", "live_rows"), ("drloc_chance",)  # of the loss, with a panel

@@ -9,12 +9,12 @@ from pathlib import Path
 from smallvit.console import warn
 from smallvit.errors import RunError
 from smallvit.report import sections
-from smallvit.report.calibration import calibration_section
+from smallvit.report.calibration_section import calibration_section
 from smallvit.report.collect import Content, collect
-from smallvit.report.data import data_section
-from smallvit.report.diagnosis import diagnosis_section, outdated
+from smallvit.report.data_section import data_section
+from smallvit.report.diagnosis_section import diagnosis_section, outdated
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
-from smallvit.run import Run, write_text
+from smallvit.runs.folder import Run, write_text
 
 IMAGE_BYTES = 4_000_000  # data URIs on one page, all galleries together
 PAGE_BYTES = 8_000_000  # a page above this is written without images

@@ -10,7 +10,7 @@ import numpy as np
 from smallvit.evaluation.classes import is_unbalanced
 from smallvit.report import figures
 from smallvit.report.collect import Content, course, decision_rows, seed_groups, shared, show
-from smallvit.report.data import stored_gallery
+from smallvit.report.data_section import stored_gallery
 from smallvit.report.verdict import (
     PART_WORDS,
     Score,

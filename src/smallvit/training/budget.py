@@ -8,7 +8,7 @@ import time
 import torch
 
 from smallvit.errors import UsageError
-from smallvit.recipe import known
+from smallvit.recipe import resolved
 from smallvit.training.loop import Training, take_step
 from smallvit.training.optimizer import make_optimizer
 
@@ -64,7 +64,7 @@ def measure_step(t: Training) -> float:
     started = time.perf_counter()
     for number in range(200):
         before = time.perf_counter()
-        take_step(trial, 0, number % len(t.loader), known(t.recipe.optimizer.lr) * 0.01)
+        take_step(trial, 0, number % len(t.loader), resolved(t.recipe.optimizer.lr) * 0.01)
         if t.device.type == "cuda":
             torch.cuda.synchronize(t.device)
         times.append(time.perf_counter() - before)

@@ -10,9 +10,9 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages, Loader
 from smallvit.data.split import Split
 from smallvit.models.features import Backbone, check_size, create_backbone
-from smallvit.objectives.base import Setting, auxiliaries, objectives, options_of
+from smallvit.objectives.base import TaskInfo, auxiliaries, objectives, options_of
 from smallvit.randomness import key_of
-from smallvit.recipe import Recipe, known
+from smallvit.recipe import Recipe, resolved
 from smallvit.training.initial import load_initial_weights
 from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
@@ -33,12 +33,12 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
     ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None
     if recipe.compile:
         step.backbone.compile()
-    augmenter = Augmenter(recipe.augment, known(data.mean), known(data.std))
+    augmenter = Augmenter(recipe.augment, resolved(data.mean), resolved(data.std))
     loader = Loader(
         DeviceImages(images, augmenter, device),
         split.train,
         step.objective.views,
-        known(recipe.batch_size),
+        resolved(recipe.batch_size),
         recipe.seed,
         balanced=data.balanced,
         repeats=recipe.augment.repeats,
@@ -60,15 +60,15 @@ def build_backbone(recipe: Recipe, images: ImageSet) -> Backbone:
     model, classifies = recipe.model, objectives()[recipe.objective.name].classifies
     return create_backbone(
         model.timm_name, model.kwargs, num_classes=len(images.class_names) if classifies else 0,
-        in_chans=known(recipe.data.in_chans), img_size=known(recipe.data.img_size), drop_path=model.drop_path,
+        in_chans=resolved(recipe.data.in_chans), img_size=resolved(recipe.data.img_size), drop_path=model.drop_path,
     )  # fmt: skip
 
 
 def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Split) -> Step:
     # A budget sets the epochs after it has measured a step; for that trial any number will do.
     epochs = 1 if recipe.epochs == "auto" else recipe.epochs
-    size = known(recipe.data.img_size)
-    setting = Setting(len(images.class_names), len(images), size, epochs, split.train)
+    size = resolved(recipe.data.img_size)
+    setting = TaskInfo(len(images.class_names), len(images), size, epochs, split.train)
     name = recipe.objective.name
     objective = objectives()[name](
         backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting

@@ -14,8 +14,8 @@ from smallvit.data.split import Split
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.models.features import count_parameters
-from smallvit.recipe import known
-from smallvit.run import Run
+from smallvit.recipe import resolved
+from smallvit.runs.folder import Run
 from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
@@ -32,7 +32,7 @@ def finish(
     which, epoch = _choose_weights(run.path, t)
     rows = {"test": split.test, "val": split.val}
     objective = t.step.objective
-    with fixed_threads(known(t.recipe.threads)):
+    with fixed_threads(resolved(t.recipe.threads)):
         found = {
             part: objective.answers(t.evaluated, t.exam(part_rows))
             for part, part_rows in rows.items()

@@ -12,7 +12,7 @@ from smallvit.data.loader import DeviceImages
 from smallvit.data.split import Split
 from smallvit.errors import UsageError
 from smallvit.evaluation.probes import Frozen, extract, knn_probe, linear_probe
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
 from smallvit.training.initial import digest
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
-from smallvit.models.weights import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
+from smallvit.models.transfer import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
-from smallvit.run import Run, runs_inside, seed_folder
+from smallvit.runs.folder import Run, runs_inside, seed_folder
 from smallvit.training.checkpoint import HEADER, read_tensors
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from smallvit.data.loader import Loader
 from smallvit.evaluation.metrics import Score
 from smallvit.models.features import Backbone
-from smallvit.models.weights import Transfer
-from smallvit.objectives.base import Exam
+from smallvit.models.transfer import Transfer
+from smallvit.objectives.base import EvalData
 from smallvit.randomness import generator, key_of
-from smallvit.recipe import Recipe, known
+from smallvit.recipe import Recipe, resolved
 from smallvit.training.optimizer import learning_rate
 from smallvit.training.step import Step
 from smallvit.types import Context, Loss
@@ -52,17 +52,17 @@ class Training:
 
     @property
     def total(self) -> int:
-        return known(self.recipe.epochs) * len(self.loader)
+        return resolved(self.recipe.epochs) * len(self.loader)
 
     @property
     def evaluated(self) -> Backbone:
         """The weights that are judged: the moving average where there is one."""
         return self.ema.module if self.ema is not None else self.step.backbone
 
-    def exam(self, held_out: Tensor) -> Exam:
+    def exam(self, held_out: Tensor) -> EvalData:
         """What the objective judges the model by."""
-        size, loader = known(self.recipe.data.img_size), self.loader
-        return Exam(loader.images, size, self.num_classes, loader.rows, held_out, self.done / self.total)
+        size, loader = resolved(self.recipe.data.img_size), self.loader
+        return EvalData(loader.images, size, self.num_classes, loader.rows, held_out, self.done / self.total)
 
 
 class Tick(NamedTuple):
@@ -82,7 +82,7 @@ class Tick(NamedTuple):
 def train(t: Training) -> Iterator[Tick]:
     while t.done < t.total:
         epoch, number = divmod(t.done, len(t.loader))
-        lr = learning_rate(t.recipe.schedule, known(t.recipe.optimizer.lr), t.done, t.total, len(t.loader))
+        lr = learning_rate(t.recipe.schedule, resolved(t.recipe.optimizer.lr), t.done, t.total, len(t.loader))
         loss, grad_norm = take_step(t, epoch, number, lr)
         t.done += 1
         ends_epoch = number == len(t.loader) - 1
@@ -94,7 +94,7 @@ def train(t: Training) -> Iterator[Tick]:
 
 
 def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
-    seed, precision = t.recipe.seed, known(t.recipe.precision)
+    seed, precision = t.recipe.seed, resolved(t.recipe.precision)
     # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
     torch.manual_seed(key_of(seed, "step", t.done))
     ctx = Context(epoch, t.done, t.done / max(1, t.total - 1), generator(seed, "objective", t.done, device=t.device))
@@ -118,8 +118,8 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
 
 def validate(t: Training, epoch: int) -> Score | None:
     """Judge the model after every `eval_every` epochs and after the last; how is the objective's own matter."""
-    last = epoch == known(t.recipe.epochs) - 1
-    if not (last or (epoch + 1) % known(t.recipe.eval_every) == 0):
+    last = epoch == resolved(t.recipe.epochs) - 1
+    if not (last or (epoch + 1) % resolved(t.recipe.eval_every) == 0):
         return None
     return t.step.objective.judge(t.evaluated, t.exam(t.val_rows))
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from smallvit.recipe import OptimizerSpec, ScheduleSpec, known
+from smallvit.recipe import OptimizerSpec, ScheduleSpec, resolved
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -28,8 +28,8 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def make_optimizer(module: nn.Module, spec: OptimizerSpec, device: torch.device) -> torch.optim.Optimizer:
-    groups = parameter_groups(module, known(spec.weight_decay))
-    lr = known(spec.lr)
+    groups = parameter_groups(module, resolved(spec.weight_decay))
+    lr = resolved(spec.lr)
     fused = device.type in {"cpu", "cuda"}
     if spec.name == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, nesterov=spec.momentum > 0, fused=fused)
@@ -38,7 +38,7 @@ def make_optimizer(module: nn.Module, spec: OptimizerSpec, device: torch.device)
 
 def learning_rate(spec: ScheduleSpec, base: float, step: int, total: int, steps_per_epoch: int) -> float:
     """Linear warm-up, then cosine down to `end_at` of the base at the last step."""
-    warmup = min(round(known(spec.warmup_epochs) * steps_per_epoch), total - 1)
+    warmup = min(round(resolved(spec.warmup_epochs) * steps_per_epoch), total - 1)
     if step < warmup:
         return base * (spec.warmup_from + (1 - spec.warmup_from) * (step + 1) / (warmup + 1))
     progress = (step - warmup) / max(1, total - 1 - warmup)

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from smallvit.console import bar, say
 from smallvit.errors import Collapsed, Diverged, Interrupted
-from smallvit.recipe import known
-from smallvit.run import append_line, read_lines, write_text
+from smallvit.recipe import resolved
+from smallvit.runs.folder import append_line, read_lines, write_text
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.loop import Tick, Training, train
 
@@ -49,7 +49,7 @@ def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
         save_state(state, t)
     _forget_after(folder / "metrics.jsonl", t.done)
     saved = time.monotonic()
-    with fixed_threads(known(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
+    with fixed_threads(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
             recorder.add(tick)
             advance(1, note=recorder.note)
@@ -166,7 +166,7 @@ class Recorder:
             log.add(record)
 
     def _collapse(self, tick: Tick, what: str) -> str:
-        lr = known(self.t.recipe.optimizer.lr)
+        lr = resolved(self.t.recipe.optimizer.lr)
         return (
             f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.recipe.epochs} {what}, so the model "
             f"hardly tells images apart. Try a new run with a smaller learning rate "
@@ -175,7 +175,7 @@ class Recorder:
         )
 
     def _divergence(self) -> str:
-        lr, last_good = known(self.t.recipe.optimizer.lr), min(self.checked, self.t.done - 1)
+        lr, last_good = resolved(self.t.recipe.optimizer.lr), min(self.checked, self.t.done - 1)
         return (
             f"the loss or its gradient became NaN or infinite between steps {last_good:,} and {self.t.done:,}. "
             f"The last good weights are in {self.folder / 'state' / 'latest.safetensors'}. "

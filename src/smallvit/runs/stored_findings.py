@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from smallvit.errors import RunError
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 FINDINGS = "findings"  # the folder
 VERSION = 3  # raised when names or meanings of what is stored change; 1 had none

@@ -15,9 +15,9 @@ from smallvit.data.imageset import Images
 from smallvit.data.sources import image_files, open_source
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.metrics import predict_logits, summary
-from smallvit.plan import read_plan
-from smallvit.recipe import known
-from smallvit.run import Run
+from smallvit.planning.plan import read_plan
+from smallvit.recipe import resolved
+from smallvit.runs.folder import Run
 from smallvit.training.checkpoint import LoadedModel, load_model
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
@@ -43,7 +43,7 @@ def evaluate(
             raise UsageError(f"part {part!r} of {run.path} holds no images: choices: {', '.join(has)}")
         images, rows = plan.images.images_NCSS, parts[part]
         labels = plan.images.labels_N[rows]
-    with fixed_threads(threads or known(run.recipe.threads)):
+    with fixed_threads(threads or resolved(run.recipe.threads)):
         found = predict_logits(loaded.backbone, _batches(loaded, images, rows, labels))
     return summary(*found, names)
 
@@ -163,7 +163,7 @@ def probe(folder: str | Path, *, knn: bool = True, linear: bool = True, threads:
     if not run.finished:
         raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
     plan = read_plan(run)
-    with fixed_threads(threads or known(run.recipe.threads)):
+    with fixed_threads(threads or resolved(run.recipe.threads)):
         parts = frozen_parts(run, plan.images, plan.split)
         found = probe_parts(parts, len(plan.images.class_names), knn=knn, linear=linear)
     found["floors"] = floors_for(run.path, found["part"])

@@ -86,7 +86,7 @@ def check(
 
     announce(quiet or as_json)
     from smallvit.checking.check import check as run_check
-    from smallvit.checking.terminal import show_report
+    from smallvit.checking.printout import show_report
 
     found = run_check(**_asked(given), fast=fast, show_progress=not (quiet or as_json))
     if as_json:

@@ -20,7 +20,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.collect import brief
-from smallvit.run import Run
+from smallvit.runs.folder import Run
 
 LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
@@ -77,7 +77,7 @@ def open_sides(folders: Sequence[str | Path]) -> list[Side]:
 
 
 def _open(folder: Path) -> dict[int, Run]:
-    from smallvit.many import member_paths
+    from smallvit.runs.group import member_paths
 
     runs = [Run(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [Run(folder)]
     unfinished = [run for run in runs if not run.finished]

@@ -21,9 +21,9 @@ from timm.models._features import feature_take_indices
 from timm.models._registry import generate_default_cfgs
 from torch import Tensor, nn
 
-from smallvit.models.checkpointing import checkpointed
-from smallvit.models.cvt_parts import Grid, SeparateAttention, split_prefix, to_map, to_tokens
-from smallvit.models.cvt_port import DeviationNorm, SharedAttention, from_port
+from smallvit.models.architectures.cvt_parts import Grid, SeparateAttention, split_prefix, to_map, to_tokens
+from smallvit.models.architectures.cvt_port import DeviationNorm, SharedAttention, from_port
+from smallvit.models.gradient_checkpointing import checkpointed
 from smallvit.models.registry import config
 
 default_cfgs = generate_default_cfgs(

@@ -18,9 +18,9 @@ from timm.models._registry import generate_default_cfgs
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from smallvit.models.embedding import Size, TokenGrid
+from smallvit.models.architectures.embedding import Size, TokenGrid
+from smallvit.models.architectures.zhu import from_vit_pytorch, renamed
 from smallvit.models.registry import config
-from smallvit.models.zhu import from_vit_pytorch, renamed
 
 default_cfgs = generate_default_cfgs(
     {"spt_lsa_vit_32": config(32, "patch_embed.proj", "head", fixed_size=True, paper="Lee 2021")}

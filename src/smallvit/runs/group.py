@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from smallvit import console
 from smallvit.errors import Interrupted, RunError, SmallvitError
-from smallvit.plan import Plan, write_plan
-from smallvit.run import Run, create, read_lines, write_text
+from smallvit.planning.plan import Plan, write_plan
+from smallvit.runs.folder import Run, create, read_lines, write_text
 from smallvit.training.session import stop_signals
 
 POLL_SECONDS = 0.3
@@ -114,7 +114,7 @@ def _start(path: Path) -> subprocess.Popen[bytes]:
 
 def _child_env() -> dict[str, str]:
     """The child must find the package the parent uses, installed or not."""
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
 

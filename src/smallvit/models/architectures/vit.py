@@ -14,7 +14,7 @@ from timm.models._registry import generate_default_cfgs
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from smallvit.models.locality import local_layers
+from smallvit.models.architectures.spt_lsa import local_layers
 from smallvit.models.registry import config
 
 default_cfgs = generate_default_cfgs(

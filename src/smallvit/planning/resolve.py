@@ -11,11 +11,11 @@ from smallvit.data.images import FULL_WHITE
 from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
 from smallvit.data.split import Split, auto_test, auto_val
-from smallvit.data.weights import inverse_frequency, read_weights
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import check_model_name
-from smallvit.objectives.base import Setting, all_options, objectives, options_of
+from smallvit.objectives.base import TaskInfo, all_options, objectives, options_of
+from smallvit.objectives.class_weights import inverse_frequency, read_weights
 from smallvit.recipe import Recipe
 
 SIZES = (32, 64, 96, 128, 160, 224)
@@ -176,7 +176,7 @@ def resolve_objective(r: Resolver, images: ImageSet, split: Split) -> None:
     """What follows from the number of images among the objective's own options."""
     asked = r.recipe.objective
     options = options_of(objectives(), asked.name, asked.options, "objective")
-    setting = Setting(len(images.class_names), len(images), r.tree["data"]["img_size"], 1, split.train)
+    setting = TaskInfo(len(images.class_names), len(images), r.tree["data"]["img_size"], 1, split.train)
     for key, (value, why) in objectives()[asked.name].choices(options, setting).items():
         r.choose(f"objective.{key}", value, why)
 

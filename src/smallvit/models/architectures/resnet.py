@@ -13,7 +13,7 @@ from timm.models._registry import generate_default_cfgs
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import Tensor, nn
 
-from smallvit.models.checkpointing import checkpointed
+from smallvit.models.gradient_checkpointing import checkpointed
 from smallvit.models.registry import config
 
 default_cfgs = generate_default_cfgs(

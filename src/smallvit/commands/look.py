@@ -22,7 +22,7 @@ def probe(
 
     announce(as_json)
     from smallvit import api
-    from smallvit.report.terminal import probe_table
+    from smallvit.report.tables import probe_table
 
     found = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads)
     if as_json:
@@ -43,7 +43,7 @@ def evaluate(
 
     announce(as_json)
     from smallvit import api
-    from smallvit.report.terminal import evaluation_table
+    from smallvit.report.tables import evaluation_table
 
     found = api.evaluate(folder, part, data, threads=threads)
     if as_json:
@@ -65,7 +65,7 @@ def predict(
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
     announce()
     from smallvit import api
-    from smallvit.report.terminal import write_predictions
+    from smallvit.report.tables import write_predictions
 
     problems = write_predictions(api.predict(folder, files, calibrated=calibrated, threads=threads), csv)
     if problems:

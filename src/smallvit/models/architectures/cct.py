@@ -17,9 +17,9 @@ from timm.models._registry import generate_default_cfgs
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from smallvit.models.embedding import Size, TokenGrid
+from smallvit.models.architectures.embedding import Size, TokenGrid
+from smallvit.models.architectures.zhu import renamed
 from smallvit.models.registry import config
-from smallvit.models.zhu import renamed
 
 default_cfgs = generate_default_cfgs(
     {

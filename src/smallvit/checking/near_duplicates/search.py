@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smallvit.checking.registration import (
+from smallvit.checking.near_duplicates.registration import (
     SQUEEZED,
     UPSIDE_DOWN,
     crop_starts,

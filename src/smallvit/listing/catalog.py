@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from smallvit.counted import first_line, stored_rows
 from smallvit.errors import UsageError, nearest
+from smallvit.listing.counted import first_line, stored_rows
 from smallvit.recipe import Recipe, build_recipe, flat, preset_names, read_preset, validate
 
 Rows = Iterator[tuple[str, ...]]

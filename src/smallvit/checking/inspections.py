@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from smallvit.checking import rules
-from smallvit.checking.duplicates import Scan
+from smallvit.checking.near_duplicates.search import Scan
 from smallvit.checking.rules import Problem, are, listed, problem, share
 from smallvit.checking.survey import File, Survey
 from smallvit.data.files import MOST_BROKEN
@@ -18,7 +18,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.evaluation.statistics import wilson
 from smallvit.models.features import Backbone
-from smallvit.recipe import Recipe, known
+from smallvit.recipe import Recipe, resolved
 
 PARTS = ("train", "val", "test")
 PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
@@ -221,5 +221,5 @@ def tokens(backbone: Backbone, recipe: Recipe) -> Iterator[Problem]:
         yield problem(
             "few-tokens",
             f"{recipe.model.name} sees {recipe.data.img_size} px images as {rows} x {columns} cells",
-            f"{advice}, or larger images: --img-size {known(recipe.data.img_size) * least // max(rows, 1)}.",
+            f"{advice}, or larger images: --img-size {resolved(recipe.data.img_size) * least // max(rows, 1)}.",
         )

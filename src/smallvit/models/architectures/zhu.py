@@ -15,7 +15,7 @@ from timm.models._registry import generate_default_cfgs
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from smallvit.models.embedding import Size
+from smallvit.models.architectures.embedding import Size
 from smallvit.models.registry import config
 
 default_cfgs = generate_default_cfgs(

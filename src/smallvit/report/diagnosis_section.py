@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from smallvit.report.collect import Content
 from smallvit.report.figures import Curve, curve_panel
 from smallvit.report.pictures import Picture, gallery
-from smallvit.report.stored import StoredFinding
 from smallvit.report.svg import INK, LINE, SOFT, color, few_ticks, pixel_axes, style, to_svg
 from smallvit.report.verdict import Verdict
+from smallvit.runs.stored_findings import StoredFinding
 
 Array = NDArray[Any]
 SENTENCES = 5  # at the top of the page; the others follow in the section

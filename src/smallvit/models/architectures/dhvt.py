@@ -33,8 +33,13 @@ from timm.models._features import feature_take_indices
 from timm.models._registry import generate_default_cfgs
 from torch import Tensor, nn
 
-from smallvit.models.checkpointing import checkpointed
-from smallvit.models.dhvt_parts import Block, HeadInteractedAttention, LayerNorm, SequentialOverlappingPatchEmbed
+from smallvit.models.architectures.dhvt_parts import (
+    Block,
+    HeadInteractedAttention,
+    LayerNorm,
+    SequentialOverlappingPatchEmbed,
+)
+from smallvit.models.gradient_checkpointing import checkpointed
 from smallvit.models.registry import config
 
 POOLS = ("token", "avg", "")

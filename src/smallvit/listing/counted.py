@@ -1,7 +1,7 @@
 """Every model of ours with parameters, multiply-adds, native size and source, counted once and stored in counted.json.
 
 Counting builds all of them, which takes many seconds; `smallvit list models` reads the file and needs no torch. After a
-model was added or changed, `python -m smallvit.counted` writes the file anew; a test compares the two.
+model was added or changed, `python -m smallvit.listing.counted` writes the file anew; a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE = "counted.json"
 
 def stored_rows() -> list[list[str]]:
     """Name, parameters, MACs, size, source, what it is."""
-    rows: list[list[str]] = json.loads((resources.files("smallvit") / FILE).read_text(encoding="utf-8"))
+    rows: list[list[str]] = json.loads((resources.files("smallvit.listing") / FILE).read_text(encoding="utf-8"))
     return rows
 
 

@@ -21,8 +21,8 @@ from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
 
 from smallvit.errors import UsageError
+from smallvit.models.architectures.zhu import renamed
 from smallvit.models.positions import Grid, is_table, layout_of_checkpoint, layout_of_model, resample
-from smallvit.models.zhu import renamed
 
 ENOUGH = 0.5  # of the model's numbers, its classifier not counted: with less, it would in truth start at random
 

@@ -10,7 +10,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from smallvit.models.cvt_parts import Grid, attend, depthwise, to_map, to_tokens
+from smallvit.models.architectures.cvt_parts import Grid, attend, depthwise, to_map, to_tokens
 
 
 class SharedAttention(nn.Module):

@@ -12,7 +12,7 @@ from smallvit.data.sources import shown
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
-from smallvit.run import Run, apart_from_seed, replacing
+from smallvit.runs.folder import Run, apart_from_seed, replacing
 
 if TYPE_CHECKING:
     from smallvit.api import Prediction

@@ -12,13 +12,11 @@ from smallvit.console import say, warn
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
-from smallvit.environment import environment
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
 from smallvit.models.aliases import architecture
 from smallvit.objectives.base import objectives
-from smallvit.recipe import DataSpec, Recipe, known
-from smallvit.resolve import (
+from smallvit.planning.resolve import (
     Choice,
     Resolver,
     has_fast_bf16,
@@ -29,7 +27,9 @@ from smallvit.resolve import (
     resolve_split,
     resolve_training,
 )
-from smallvit.run import Run
+from smallvit.recipe import DataSpec, Recipe, resolved
+from smallvit.runs.environment import environment
+from smallvit.runs.folder import Run
 from smallvit.training.budget import epochs_within
 from smallvit.training.build import build_training
 from smallvit.training.initial import already_seen, digest, initial_file, initial_model
@@ -113,7 +113,7 @@ def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
 
 def load_images(source: Source, data: DataSpec) -> ImageSet:
     return source.load(
-        known(data.cache_size), data.fit, known(data.in_chans), known(data.white), limit_gb=data.cache_limit_gb
+        resolved(data.cache_size), data.fit, resolved(data.in_chans), resolved(data.white), limit_gb=data.cache_limit_gb
     )
 
 
@@ -130,7 +130,7 @@ def _build_trial(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     if recipe.epochs == "auto":  # a budget will set them after it has measured a step of this trial
         schedule = recipe.schedule.model_copy(update={"warmup_epochs": 0.0})
         recipe = recipe.model_copy(update={"epochs": 1, "eval_every": 1, "schedule": schedule})
-    with fixed_threads(known(recipe.threads)):
+    with fixed_threads(resolved(recipe.threads)):
         trial = build_training(recipe, images, split)
     grid = trial.step.backbone.final_grid
     if grid and max(grid) < 2:
@@ -159,7 +159,7 @@ def _tell_of_losses(r: Resolver, trial: Training) -> None:
     parts: dict[str, Any] = {"objective": trial.step.objective}
     parts |= {f"aux.{name}": auxiliary for name, auxiliary in trial.step.auxiliaries.items()}
     for name, part in parts.items():
-        for key, (value, why) in part.told(r.tree["epochs"]).items():
+        for key, (value, why) in part.notes(r.tree["epochs"]).items():
             r.choices.append(Choice(f"{name}.{key}", value, why))
 
 
@@ -177,7 +177,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> Run:
     }
     writer = Run.__new__(Run)
     writer.path = folder
-    writer.write("env.json", environment(recipe.device, known(recipe.threads)))
+    writer.write("env.json", environment(recipe.device, resolved(recipe.threads)))
     writer.write("split.json", _split_record(plan))
     writer.write("floors.json", plan.floors)
     writer.write("recipe.json", record)  # last: its presence makes the folder a run

@@ -1,0 +1,1 @@
+"""Which pictures of a set are the same, exactly or nearly."""
