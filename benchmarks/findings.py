@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from smallvit import Run
 from smallvit.console import quiet, say
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.judge import judge
-from smallvit.runs.folder import Run
 
 STORE = Path(__file__).parent.parent / "docs" / "results" / "diagnosis-numbers.json"
 ARRAYS = {"heads": ("selectivity", "twin"), "self_similarity": ("steps",)}  # what sentences count in

@@ -25,12 +25,13 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from smallvit import Run
 from smallvit.diagnosis.cka import cka
 from smallvit.diagnosis.measure import pattern
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.models.features import create_backbone
 from smallvit.planning.plan import read_plan
-from smallvit.runs.folder import Run, write_text
+from smallvit.runs.atomic import write_text
 from smallvit.training.checkpoint import load_model
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
+from smallvit.runs.atomic import write_text
 from smallvit.runs.environment import environment
-from smallvit.runs.folder import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results"
@@ -230,8 +230,8 @@ def launch(given: argparse.Namespace, arm: str, seed: int, folder: Path) -> int:
 
 def run_one(study: dict[str, Any], record: dict[str, Any], arm: str, seed: int, name: str, data: str) -> None:
     """The stages of an arm one after the other, each going on where it was stopped."""
+    from smallvit import Run
     from smallvit.api import pretrain, resume, train
-    from smallvit.runs.folder import Run
 
     asked, costs = stages(study, arm), record["arms"][arm]
     last = folder_of(name, arm, seed)

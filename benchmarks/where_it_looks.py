@@ -33,7 +33,7 @@ from smallvit.diagnosis.attention import on_image, scaled
 from smallvit.diagnosis.featuremaps import channel_mean
 from smallvit.diagnosis.locality import uniform_locality
 from smallvit.evaluation.statistics import mean_interval
-from smallvit.runs.folder import write_text
+from smallvit.runs.atomic import write_text
 
 STORE = ROOT / "docs" / "results" / "where-it-looks.json"
 ARMS = (

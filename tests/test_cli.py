@@ -19,9 +19,9 @@ import pytest
 import typer
 
 from helpers import Outcome, make_folder, noise_image, run_cli, run_here, truncate, write_npz
+from smallvit import Run
 from smallvit.cli import app
 from smallvit.recipe import preset_names
-from smallvit.runs.folder import Run
 
 QUICK = ("--epochs", "1", "--threads", "1", "--model", "vit_pico")
 

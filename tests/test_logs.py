@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers import make_folder, run_cli, run_here
-from smallvit.runs.folder import Run
+from smallvit import Run
 
 QUICK = ("--epochs", "1", "--per-class", "5", "--threads", "1", "--quiet")
 

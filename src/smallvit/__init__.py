@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smallvit.api import (
         Prediction,
+        Run,
         compare,
         diagnose,
         evaluate,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from smallvit.demo import demo as run_demo
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
-    from smallvit.runs.folder import Run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,7 +56,6 @@ __all__ = [
 _HOME = {
     "CheckReport": ("checking.check", "CheckReport"),
     "Recipe": ("recipe", "Recipe"),
-    "Run": ("runs.folder", "Run"),
     "SmallvitError": ("errors", "SmallvitError"),
     "UsageError": ("errors", "UsageError"),
     "check": ("checking.check", "check"),

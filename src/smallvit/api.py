@@ -1,7 +1,7 @@
 """What the command line and Python users call: train, pretrain, resume, diagnose, compare, report.
 
-How a recipe is made of what was asked stands in asked.py, what is done with a finished run (evaluate, predict, probe) in
-finished.py; both are called from here, too.
+How a recipe is made of what was asked stands in planning/flags.py, what is done with a finished run (evaluate, predict,
+probe) in runs/inference.py; both are called from here, too.
 """
 
 from __future__ import annotations
@@ -14,35 +14,58 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smallvit.console import bar, quiet, say
-from smallvit.errors import Collapsed, Interrupted, UsageError, nearest
+from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
 from smallvit.planning.plan import Plan, make_plan, read_plan, show_plan, write_plan
-from smallvit.planning.resolve import check_device
-from smallvit.recipe import Recipe, flat, resolved
+from smallvit.recipe import Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
-from smallvit.runs.folder import Run, check_free, create, seed_folder
+from smallvit.runs.execution import check_logs, execute
+from smallvit.runs.execution import report_runs as report
+from smallvit.runs.folder import RunFolder, check_free, create, seed_folder
 from smallvit.runs.group import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
 from smallvit.runs.inference import Prediction, evaluate, floors_for, predict, probe
-from smallvit.runs.ownership import sole_owner
 from smallvit.runs.stored_findings import read_findings
-from smallvit.training.build import build_training
-from smallvit.training.finish import finish
+from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
-from smallvit.training.session import Log, fixed_threads, run_session, state_file
-from smallvit.training.tensorboard import TensorBoardLog
-from smallvit.training.wandb import WandbLog
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding
     from smallvit.runs.comparison import Comparison
 
-# From asked.py and finished.py; all others are below.
-__all__ = ["FLAGS", "Prediction", "evaluate", "floors_for", "make_recipe", "predict", "pretraining_recipe", "probe"]
+# From flags.py, inference.py and execution.py; all others are below.
+__all__ = [
+    "FLAGS",
+    "Prediction",
+    "evaluate",
+    "floors_for",
+    "make_recipe",
+    "predict",
+    "pretraining_recipe",
+    "probe",
+    "report",
+]
 
-LogType = type[TensorBoardLog] | type[WandbLog]
-LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
+
+class Run(RunFolder):
+    """A run folder with what can be done with it."""
+
+    def predict(self, *files: str | Path) -> list[Prediction]:
+        """Label and probability of image files, folders of them, or both."""
+        return predict(self.path, files)
+
+    def evaluate(self, part: str = "test") -> dict[str, Any]:
+        """Accuracy with its interval on one part of the run's own split."""
+        return evaluate(self.path, part)
+
+    def diagnose(self, against: str | Path | None = None, images: int = 256) -> list[Finding]:
+        """Why the model does well or badly, in ranked findings; they are stored and go into the report."""
+        return diagnose(self.path, against=against, images=images)
+
+    def model(self) -> Any:
+        """The trained timm model, in eval mode."""
+        return load_model(self.path / "model.safetensors").backbone.model
 
 
 def train(
@@ -65,7 +88,8 @@ def train(
         folder = create(out or default_folder(plan.recipe), overwrite)
         show_plan(plan)
         run = write_plan(folder, plan, command_line())
-        return execute(run, plan, logs)
+        execute(run, plan, logs)
+        return Run(folder)
 
 
 def train_seeds(
@@ -156,32 +180,8 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
             if not (folder / "report.html").is_file():
                 report([run], folder / "report.html")
             return [run]
-        return [execute(run, read_plan(run), check_logs(log))]
-
-
-def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
-    """Train, judge, report: from wherever the folder stands."""
-    check_device(plan.recipe.device)
-    try:
-        with sole_owner(run.path), fixed_threads(resolved(plan.recipe.threads)):
-            t = build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
-            open_logs: list[Log] = [make(run.path) for make in logs]
-            collapse = ""
-            try:
-                run_session(run.path, t, open_logs)
-            except Collapsed as error:  # the run ends here, with all that shows it
-                collapse = str(error)
-            finally:
-                for log in open_logs:
-                    log.close()
-            say("judging the model and writing the report")
-            finish(run, t, plan.images, plan.split, plan.floors, collapse)
-            page = report([run], run.path / "report.html")
-            if collapse:
-                raise Collapsed(f"{collapse}. The report shows its course: {page}")
-    except KeyboardInterrupt:  # outside the loop, or a second one in it
-        raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
-    return run
+        execute(run, read_plan(run), check_logs(log))
+        return [run]
 
 
 def diagnose(
@@ -234,28 +234,6 @@ def open_runs(folder: str | Path) -> list[Run]:
     """The run of a folder, or the runs of a group."""
     folder = Path(folder)
     return [Run(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [Run(folder)]
-
-
-def report(runs: Sequence[Run], out: Path) -> Path:
-    """One page for one run, or for several side by side."""
-    *others, last = dict.fromkeys(_told_apart(run.recipe) for run in runs)
-    names = f"{', '.join(others)} and {last}" if others else last
-    return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}")
-
-
-def _told_apart(recipe: Recipe) -> str:
-    method = recipe.objective.name
-    return recipe.model.name if objectives()[method].classifies else f"{recipe.model.name} pretrained with {method}"
-
-
-def check_logs(names: str | None) -> list[LogType]:
-    """`tensorboard`, `wandb`, or both with a comma between; whether their packages are there is asked now."""
-    asked = list(dict.fromkeys(name.strip() for name in names.split(","))) if names is not None else []
-    for name in asked:
-        if name not in LOGS:
-            raise UsageError(f"unknown log {name!r}: {nearest(name, LOGS)}")
-        LOGS[name].check()
-    return [LOGS[name] for name in asked]
 
 
 def default_folder(recipe: Recipe) -> Path:

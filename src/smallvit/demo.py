@@ -7,10 +7,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from smallvit.api import command_line, make_recipe, run_group
+from smallvit.api import Run, command_line, make_recipe, run_group
 from smallvit.console import quiet, say
 from smallvit.planning.plan import make_plan, show_plan
-from smallvit.runs.folder import Run
 from smallvit.runs.group import Diagnosis, Member, create_group
 
 MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")  # the others are diagnosed against the last

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import smallvit
-from smallvit.runs.folder import Run
+from smallvit import Run
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import smallvit
 from helpers import run_here
-from smallvit.runs.folder import Run
+from smallvit import Run
 
 Trained = Callable[[str], Run]
 

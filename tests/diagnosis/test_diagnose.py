@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from smallvit import Run
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.errors import RunError, UsageError
-from smallvit.runs.folder import Run
 
 Trained = Callable[[str], Run]
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from helpers import make_folder, run_here
+from smallvit import Run
 from smallvit.errors import UsageError
 from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.supervised import Supervised, SupervisedOptions
 from smallvit.randomness import generator
-from smallvit.runs.folder import Run
 from smallvit.types import Batch, Context, Features
 
 K, SMOOTHING = 3, 0.1

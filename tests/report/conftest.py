@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fabricated import fabricate
 
-from smallvit.runs.folder import Run
+from smallvit import Run
 
 
 @pytest.fixture

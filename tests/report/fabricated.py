@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from smallvit.runs.folder import Run
+from smallvit import Run
 
 HOSTILE = ["<script>alert(1)</script>", '$x_1$ & "quotes"', "'><img src=x onerror=alert(2)>", "日本語 " * 12]
 DIGITS = [str(digit) for digit in range(10)]

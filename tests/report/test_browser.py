@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fabricated import HOSTILE
 
+from smallvit import Run
 from smallvit.report.page import write_report
-from smallvit.runs.folder import Run
 
 pytestmark = pytest.mark.browser
 

@@ -15,9 +15,9 @@ import pytest
 from fabricated import HOSTILE
 from safetensors.numpy import save_file
 
+from smallvit import Run
 from smallvit.errors import RunError
 from smallvit.report.page import write_report
-from smallvit.runs.folder import Run
 from smallvit.runs.stored_findings import VERSION
 
 MakeRun = Callable[..., Run]

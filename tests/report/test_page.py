@@ -16,11 +16,11 @@ import pytest
 from fabricated import DIGITS, HOSTILE
 from safetensors.numpy import save_file
 
+from smallvit import Run
 from smallvit.errors import RunError
 from smallvit.report import page as page_module
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
-from smallvit.runs.folder import Run
 
 MakeRun = Callable[..., Run]
 
@@ -319,7 +319,7 @@ def test_reading_needs_no_torch_and_importing_nothing_heavy(make_run: MakeRun, o
     code = (
         "import sys, json; from pathlib import Path; from smallvit.report.page import write_report\n"
         "early = {'matplotlib', 'jinja2', 'scipy', 'PIL', 'torch'} & set(sys.modules)\n"
-        f"from smallvit.runs.folder import Run; write_report([Run({str(run.path)!r})], Path({str(out)!r}), 'x')\n"
+        f"from smallvit.runs.folder import RunFolder; write_report([RunFolder({str(run.path)!r})], Path({str(out)!r}), 'x')\n"
         "print(json.dumps([sorted(early), 'torch' in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,10 +11,10 @@ from fabricated import HOSTILE, drawings
 from safetensors.numpy import save_file
 from test_page import read, rewrite
 
+from smallvit import Run
 from smallvit.report.calibration_section import reliability_panel
 from smallvit.report.data_section import END_BARS, counts_panel
 from smallvit.report.sections import confused_block
-from smallvit.runs.folder import Run
 
 MakeRun = Callable[..., Run]
 

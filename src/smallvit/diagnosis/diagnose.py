@@ -23,7 +23,8 @@ from smallvit.models.features import Backbone, check_model_name, create_backbone
 from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
 from smallvit.recipe import resolved
-from smallvit.runs.folder import Run, folder_names, write_text
+from smallvit.runs.atomic import write_text
+from smallvit.runs.folder import RunFolder, folder_names
 from smallvit.runs.stored_findings import FINDINGS, VERSION
 from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
 from smallvit.training.session import fixed_threads
@@ -62,8 +63,8 @@ def diagnose(
     return found
 
 
-def _finished(folder: str | Path) -> Run:
-    run = Run(folder)
+def _finished(folder: str | Path) -> RunFolder:
+    run = RunFolder(folder)
     if not run.finished:
         raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
     return run

@@ -29,7 +29,7 @@ from smallvit.planning.resolve import (
 )
 from smallvit.recipe import DataSpec, Recipe, resolved
 from smallvit.runs.environment import environment
-from smallvit.runs.folder import Run
+from smallvit.runs.folder import RunFolder
 from smallvit.training.budget import epochs_within
 from smallvit.training.build import build_training
 from smallvit.training.initial import already_seen, digest, initial_file, initial_model
@@ -102,7 +102,7 @@ def _start_from(r: Resolver, asked: Recipe, channels: int) -> None:
 def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
     """What is wrong with starting from that model: images that it has seen, or a collapse."""
     file = Path(recipe.model.init)
-    if (file.parent / "results.json").is_file() and Run(file.parent).results.get("collapse"):
+    if (file.parent / "results.json").is_file() and RunFolder(file.parent).results.get("collapse"):
         warn(f"{file.parent}, which this run starts from, collapsed: its features hardly tell images apart")
     held_out = {"validation": split.val, "test": split.test}
     seen = already_seen(file, recipe.data.source, images.class_names, held_out)
@@ -166,7 +166,7 @@ def _tell_of_losses(r: Resolver, trial: Training) -> None:
 # ---- the plan in the run folder ----------------------------------------------------------------------
 
 
-def write_plan(folder: Path, plan: Plan, command: str) -> Run:
+def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
     """All that a later `resume` needs, before the first step."""
     recipe = plan.recipe
     record = {
@@ -175,13 +175,13 @@ def write_plan(folder: Path, plan: Plan, command: str) -> Run:
         "resolved": recipe.model_dump(),
         "choices": [choice._asdict() for choice in plan.choices],
     }
-    writer = Run.__new__(Run)
+    writer = RunFolder.__new__(RunFolder)
     writer.path = folder
     writer.write("env.json", environment(recipe.device, resolved(recipe.threads)))
     writer.write("split.json", _split_record(plan))
     writer.write("floors.json", plan.floors)
     writer.write("recipe.json", record)  # last: its presence makes the folder a run
-    return Run(folder)
+    return RunFolder(folder)
 
 
 def _split_record(plan: Plan) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _split_record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def read_plan(run: Run) -> Plan:
+def read_plan(run: RunFolder) -> Plan:
     """The plan of a run folder; its images must still be the ones it was made for."""
     recipe = run.recipe
     data = recipe.data

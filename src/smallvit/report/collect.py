@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smallvit.errors import RunError
 from smallvit.recipe import flat
 from smallvit.report.figures import Curve
-from smallvit.runs.folder import Run, apart_from_seed, folder_names
+from smallvit.runs.folder import RunFolder, apart_from_seed, folder_names
 from smallvit.runs.stored_findings import StoredFinding, read_findings
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Content(NamedTuple):
         return [str(name) for name in self.split["class_names"]]
 
 
-def collect(runs: Sequence[Run]) -> list[Content]:
+def collect(runs: Sequence[RunFolder]) -> list[Content]:
     recipes = [run.read("recipe.json") for run in runs]
     names = name_runs([flat(recipe["resolved"]) for recipe in recipes], [run.path for run in runs])
     return [
@@ -82,7 +82,7 @@ def collect(runs: Sequence[Run]) -> list[Content]:
     ]
 
 
-def read_images(run: Run) -> dict[str, NDArray[np.uint8]]:
+def read_images(run: RunFolder) -> dict[str, NDArray[np.uint8]]:
     """The stored pictures; a folder without them still makes a page."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file

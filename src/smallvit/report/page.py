@@ -14,14 +14,15 @@ from smallvit.report.collect import Content, collect
 from smallvit.report.data_section import data_section
 from smallvit.report.diagnosis_section import diagnosis_section, outdated
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
-from smallvit.runs.folder import Run, write_text
+from smallvit.runs.atomic import write_text
+from smallvit.runs.folder import RunFolder
 
 IMAGE_BYTES = 4_000_000  # data URIs on one page, all galleries together
 PAGE_BYTES = 8_000_000  # a page above this is written without images
 OPEN_PICTURES = 12  # mistakes per run; the others are folded away
 
 
-def write_report(runs: Sequence[Run], out: Path, title: str, verdicts: Sequence[Verdict] = ()) -> Path:
+def write_report(runs: Sequence[RunFolder], out: Path, title: str, verdicts: Sequence[Verdict] = ()) -> Path:
     """Write the page for one or more finished runs to `out`; `verdicts` are what else is to be said of them.
 
     Runs that differ in nothing but the seed are summed up by their mean; what runs share is shown once.

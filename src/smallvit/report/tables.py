@@ -12,7 +12,8 @@ from smallvit.data.sources import shown
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
-from smallvit.runs.folder import Run, apart_from_seed, replacing
+from smallvit.runs.atomic import replacing
+from smallvit.runs.folder import RunFolder, apart_from_seed
 
 if TYPE_CHECKING:
     from smallvit.api import Prediction
@@ -44,7 +45,7 @@ def _row(table: Any, label: str, entry: Mapping[str, Any], *more: str, style: st
     table.add_row(Text(label), f"{entry['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", *more, style=style)
 
 
-def results_table(runs: Sequence[Run]) -> None:
+def results_table(runs: Sequence[RunFolder]) -> None:
     """Every run beside the floors; the mean over seeds where the runs differ in nothing else."""
     from smallvit.console import duration
 
@@ -72,7 +73,7 @@ def results_table(runs: Sequence[Run]) -> None:
         _say_balanced(result["parts"][part], run.path.name if len(runs) > 1 else "")
 
 
-def _unjudged(run: Run) -> str:
+def _unjudged(run: RunFolder) -> str:
     """What may be said where nothing could be judged: for pretraining, the last look at its features."""
     looks = [record for record in run.metrics if "spread" in record]
     if not looks:

@@ -20,7 +20,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.collect import brief
-from smallvit.runs.folder import Run
+from smallvit.runs.folder import RunFolder
 
 LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
@@ -34,7 +34,7 @@ class Side(NamedTuple):
     """A run, or a group of runs that differ in their seed."""
 
     name: str
-    runs: dict[int, Run]  # by seed
+    runs: dict[int, RunFolder]  # by seed
 
 
 class Comparison(NamedTuple):
@@ -76,10 +76,10 @@ def open_sides(folders: Sequence[str | Path]) -> list[Side]:
     return [Side(name, runs) for name, runs in zip(names, opened, strict=True)]
 
 
-def _open(folder: Path) -> dict[int, Run]:
+def _open(folder: Path) -> dict[int, RunFolder]:
     from smallvit.runs.group import member_paths
 
-    runs = [Run(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [Run(folder)]
+    runs = [RunFolder(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [RunFolder(folder)]
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
         raise RunError(f"{unfinished[0].path} is not finished: go on with `smallvit resume {folder}`")
@@ -221,7 +221,7 @@ def paired_share(only_first: int, only_second: int, n: int) -> tuple[float, floa
 # ---- the same images ---------------------------------------------------------------------------------
 
 
-def _right(first: Run, second: Run) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _right(first: RunFolder, second: RunFolder) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(N,) of each run: which of the images that both were judged on it labels correctly."""
     one, other = _predictions(first), _predictions(second)
     judges = [run.results.get("judged_by", "classifier") for run in (first, second)]
@@ -246,7 +246,7 @@ def _right(first: Run, second: Run) -> tuple[NDArray[np.bool_], NDArray[np.bool_
     return tuple(np.array([found[row][1] for row in shared]) for found in (one, other))  # type: ignore[return-value]
 
 
-def _predictions(run: Run) -> dict[int, tuple[int, bool]]:
+def _predictions(run: RunFolder) -> dict[int, tuple[int, bool]]:
     """Row of the image set -> its class, and whether the run was right."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file

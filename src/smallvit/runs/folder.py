@@ -24,17 +24,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smallvit.errors import RunError
 from smallvit.recipe import Recipe, validate
+from smallvit.runs.atomic import read_lines, write_text
 
-if TYPE_CHECKING:
-    from smallvit.api import Prediction
-    from smallvit.diagnosis.findings import Finding
-
-
-class Run:
+class RunFolder:
     """A run folder. Reading is lazy and cheap; nothing is ever unpickled."""
 
     def __init__(self, path: str | Path) -> None:
@@ -43,7 +39,7 @@ class Run:
             raise RunError(why_no_run(self.path))
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+        return f"{type(self).__name__}({str(self.path)!r})"
 
     @property
     def recipe(self) -> Recipe:
@@ -85,32 +81,6 @@ class Run:
 
     def write(self, name: str, tree: Mapping[str, Any]) -> None:
         write_text(self.path / name, json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
-
-    # The verbs live in api.py; these are the same calls, from the object's side.
-
-    def predict(self, *files: str | Path) -> list[Prediction]:
-        """Label and probability of image files, folders of them, or both."""
-        from smallvit import api
-
-        return api.predict(self.path, files)
-
-    def evaluate(self, part: str = "test") -> dict[str, Any]:
-        """Accuracy with its interval on one part of the run's own split."""
-        from smallvit import api
-
-        return api.evaluate(self.path, part)
-
-    def diagnose(self, against: str | Path | None = None, images: int = 256) -> list[Finding]:
-        """Why the model does well or badly, in ranked findings; they are stored and go into the report."""
-        from smallvit import api
-
-        return api.diagnose(self.path, against=against, images=images)
-
-    def model(self) -> Any:
-        """The trained timm model, in eval mode."""
-        from smallvit.training.checkpoint import load_model
-
-        return load_model(self.path / "model.safetensors").backbone.model
 
 
 def why_no_run(path: Path) -> str:
@@ -217,48 +187,3 @@ def _members(path: Path) -> set[str]:
 
 
 _PART = re.compile(r"\..+\.\d+\.part")  # what a kill leaves of `replacing`
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Write to a neighbour and rename it onto `path`: readers see the old file or the new one, never a part.
-
-    On any failure, a full disk included, the old file stays whole and the neighbour is removed.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
-
-
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from None
-
-
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a .jsonl file; a last line that a kill cut short is left out."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return
-    for line in text.splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from smallvit import console
 from smallvit.errors import Interrupted, RunError, SmallvitError
 from smallvit.planning.plan import Plan, write_plan
-from smallvit.runs.folder import Run, create, read_lines, write_text
+from smallvit.runs.atomic import read_lines, write_text
+from smallvit.runs.folder import RunFolder, create
 from smallvit.training.session import stop_signals
 
 POLL_SECONDS = 0.3
@@ -78,7 +79,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 def run_members(folder: Path, jobs: int) -> None:
     """Run the unfinished members, `jobs` at a time, with one bar each."""
-    waiting = [path for path in member_paths(folder) if not Run(path).finished]
+    waiting = [path for path in member_paths(folder) if not RunFolder(path).finished]
     active: dict[Path, subprocess.Popen[bytes]] = {}
     with stop_signals() as stop, _bars(tuple(waiting)) as update:
         try:

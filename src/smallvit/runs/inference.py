@@ -17,7 +17,7 @@ from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.metrics import predict_logits, summary
 from smallvit.planning.plan import read_plan
 from smallvit.recipe import resolved
-from smallvit.runs.folder import Run
+from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import LoadedModel, load_model
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
@@ -30,7 +30,7 @@ def evaluate(
 
     `threads` are those of the run where they are not given, here and below: another number gives other last bits.
     """
-    run = Run(folder)
+    run = RunFolder(folder)
     loaded = _trained_model(run)
     names = tuple(loaded.header["class_names"])
     if data is not None:
@@ -48,7 +48,7 @@ def evaluate(
     return summary(*found, names)
 
 
-def _trained_model(run: Run) -> LoadedModel:
+def _trained_model(run: RunFolder) -> LoadedModel:
     if not run.finished:
         raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
     return _with_classes(load_model(run.path / "model.safetensors"), run.path)
@@ -57,7 +57,7 @@ def _trained_model(run: Run) -> LoadedModel:
 def _with_classes(loaded: LoadedModel, path: Path) -> LoadedModel:
     if not loaded.header["class_names"]:
         labelled = (path / "split.json").is_file() and len(
-            Run(path).read("split.json", "class_names")["class_names"]
+            RunFolder(path).read("split.json", "class_names")["class_names"]
         ) > 1
         probed = f", or see what its features are worth with `smallvit probe {path}`" if labelled else ""
         raise UsageError(
@@ -103,7 +103,7 @@ def predict(
     labels. `threads` are torch's own choice where they are not given: a model file has no run to take them from.
     """
     path = Path(folder)
-    loaded = _with_classes(load_model(path), path) if path.suffix == ".safetensors" else _trained_model(Run(path))
+    loaded = _with_classes(load_model(path), path) if path.suffix == ".safetensors" else _trained_model(RunFolder(path))
     temperature = _temperature(path, loaded) if calibrated else 1.0
     found = list(_expand([files] if isinstance(files, str | Path) else files))
     answers: list[Prediction] = []
@@ -159,7 +159,7 @@ def probe(folder: str | Path, *, knn: bool = True, linear: bool = True, threads:
 
     Works for every run, pretrained or trained. The features are kept in the run folder, the answers in probe.json.
     """
-    run = Run(folder)
+    run = RunFolder(folder)
     if not run.finished:
         raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
     plan = read_plan(run)
@@ -173,5 +173,5 @@ def probe(folder: str | Path, *, knn: bool = True, linear: bool = True, threads:
 
 def floors_for(folder: str | Path, part: str) -> dict[str, Any]:
     """The floors of a run, where they were measured on this part."""
-    results = Run(folder).results
+    results = RunFolder(folder).results
     return dict(results["floors"]) if results["evaluated_part"] == part else {}

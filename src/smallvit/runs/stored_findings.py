@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from smallvit.errors import RunError
-from smallvit.runs.folder import Run
+from smallvit.runs.folder import RunFolder
 
 FINDINGS = "findings"  # the folder
 VERSION = 3  # raised when names or meanings of what is stored change; 1 had none
@@ -23,7 +23,7 @@ class StoredFinding(NamedTuple):
     arrays: dict[str, NDArray[Any]]
 
 
-def read_findings(run: Run) -> dict[str, StoredFinding] | None:
+def read_findings(run: RunFolder) -> dict[str, StoredFinding] | None:
     """The diagnosis of a run, by name; empty where it was not made, None where another version made it."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file

@@ -20,7 +20,7 @@ from smallvit.data.augment import Augmenter
 from smallvit.errors import RunError
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.recipe import AugmentSpec
-from smallvit.runs.folder import replacing
+from smallvit.runs.atomic import replacing
 from smallvit.training.loop import Best, Training
 
 HEADER = "smallvit"

@@ -15,7 +15,7 @@ from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.models.features import count_parameters
 from smallvit.recipe import resolved
-from smallvit.runs.folder import Run
+from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
@@ -26,7 +26,7 @@ EXAMPLES_PER_CLASS = 8
 
 
 def finish(
-    run: Run, t: Training, images: ImageSet, split: Split, floors: dict[str, Any], collapse: str = ""
+    run: RunFolder, t: Training, images: ImageSet, split: Split, floors: dict[str, Any], collapse: str = ""
 ) -> None:  # fmt: skip
     """results.json is written last: a run that has it is finished. `collapse` says why it ended early, if it did."""
     which, epoch = _choose_weights(run.path, t)
@@ -74,7 +74,7 @@ def finish(
     run.write("results.json", results)
 
 
-def train_seconds(run: Run) -> float:
+def train_seconds(run: RunFolder) -> float:
     """Time spent in training, summed over its sessions: the clock of a record starts with its session."""
     total = last = 0.0
     for record in run.metrics:

@@ -12,12 +12,12 @@ from smallvit.data.loader import DeviceImages
 from smallvit.data.split import Split
 from smallvit.errors import UsageError
 from smallvit.evaluation.probes import Frozen, extract, knn_probe, linear_probe
-from smallvit.runs.folder import Run
+from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
 from smallvit.training.initial import digest
 
 
-def frozen_parts(run: Run, images: ImageSet, split: Split) -> dict[str, Frozen]:
+def frozen_parts(run: RunFolder, images: ImageSet, split: Split) -> dict[str, Frozen]:
     """Features and labels of the parts that hold images. The run's split and model decide them, so they are kept."""
     model, kept = run.path / "model.safetensors", run.path / "features.safetensors"
     rows = {name: part for name, part in zip(("train", "val", "test"), split[:3], strict=True) if len(part)}

@@ -16,7 +16,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
 from smallvit.models.transfer import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
-from smallvit.runs.folder import Run, runs_inside, seed_folder
+from smallvit.runs.folder import RunFolder, runs_inside, seed_folder
 from smallvit.training.checkpoint import HEADER, read_tensors
 
 
@@ -83,7 +83,7 @@ def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: d
     """
     told: dict[Path, list[str]] = {}  # by run: each is asked once, whatever it says it started from
     while (folder := file.parent) not in told and (folder / "recipe.json").is_file():
-        run, told[folder] = Run(folder), []
+        run, told[folder] = RunFolder(folder), []
         recipe, split = run.recipe, run.read("split.json", "parts", "class_names")
         if recipe.data.source == source and tuple(split["class_names"]) == class_names:
             trained = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)

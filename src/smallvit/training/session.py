@@ -19,7 +19,7 @@ from torch import Tensor
 from smallvit.console import bar, say
 from smallvit.errors import Collapsed, Diverged, Interrupted
 from smallvit.recipe import resolved
-from smallvit.runs.folder import append_line, read_lines, write_text
+from smallvit.runs.atomic import append_line, read_lines, write_text
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.loop import Tick, Training, train
 
