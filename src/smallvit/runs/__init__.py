@@ -1,0 +1,1 @@
+"""The run folder, groups of them, and what is done with them once they are finished."""
