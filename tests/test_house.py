@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 from helpers import PROJECT
 
 SOURCE = PROJECT / "src"
