@@ -25,10 +25,11 @@ from smallvit.runs.execution import check_logs, execute
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, create, seed_folder
 from smallvit.runs.group import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
-from smallvit.runs.inference import Prediction, evaluate, floors_for, open_predictor, predict, probe
+from smallvit.runs.inference import evaluate, floors_for, open_predictor, predict, probe
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.types import Prediction
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding

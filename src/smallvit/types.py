@@ -46,3 +46,12 @@ class Loss(NamedTuple):
     total: Tensor
     parts: dict[str, Tensor]
     features: Features
+
+
+class Prediction(NamedTuple):
+    """What a model says of one image file."""
+
+    file: str
+    label: str | None  # None: the file could not be read
+    probability: float | None
+    problem: str = ""

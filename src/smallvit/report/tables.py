@@ -16,7 +16,7 @@ from smallvit.runs.atomic import replacing
 from smallvit.runs.folder import RunFolder, apart_from_seed
 
 if TYPE_CHECKING:
-    from smallvit.api import Prediction
+    from smallvit.types import Prediction
 
 WORST_CLASSES = 10
 

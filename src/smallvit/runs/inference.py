@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import load_model
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
+from smallvit.types import Prediction
 
 FILES_AT_ONCE = 64
 
@@ -116,13 +117,6 @@ def _other_images(source: str, predictor: Predictor) -> tuple[ImageSet, Tensor, 
 
 
 # ---- predict -----------------------------------------------------------------------------------------
-
-
-class Prediction(NamedTuple):
-    file: str
-    label: str | None  # None: the file could not be read
-    probability: float | None
-    problem: str = ""
 
 
 def predict(
