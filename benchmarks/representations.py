@@ -149,7 +149,13 @@ def loaded(study: str, arm: str, seed: int, images: int) -> Loaded:
             h["model"], h["kwargs"], num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
         ).model
     pixels = plan.images.images_NCSS[rows]
-    return Loaded(model.eval(), saved.predictor.prepared(plan.images, rows), plan.images.labels_N[rows], pixels, list(h["class_names"]))
+    return Loaded(
+        model.eval(),
+        saved.predictor.prepared(plan.images, rows),
+        plan.images.labels_N[rows],
+        pixels,
+        list(h["class_names"]),
+    )
 
 
 # ---- tables --------------------------------------------------------------------------------------------
