@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import all_tensors, assert_same_tensors, plan
+from tiny_runs import all_tensors, assert_same_tensors, plan
 
 from smallvit.errors import UsageError
 from smallvit.objectives.supervised import Supervised

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import assert_same_tensors, plan, training
+from tiny_runs import assert_same_tensors, plan, training
 from torch import Tensor
 
 from smallvit.data.augment import Augmenter
