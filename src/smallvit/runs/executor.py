@@ -99,11 +99,12 @@ def run_all(
                 view.update()
                 for ended in _collect(active):
                     view.ended(ended.path)
+                    source.tell(ended)
                     if ended.problem and not stop.is_set():
                         failed.append(ended)
-                        if not keep_going:
-                            raise SmallvitError(f"the run {ended.path} failed: {ended.problem}\ngo on with `{go_on}`")
-                    source.tell(ended)
+                if failed and not keep_going:
+                    path, _, problem = failed[0]
+                    raise SmallvitError(f"the run {path} failed: {problem}\ngo on with `{go_on}`")
         finally:
             _stop(active, source)
     if stop.is_set():
