@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from helpers import PROJECT, run_here
 from smallvit import Run
 from smallvit.runs.axes import Place
 from smallvit.runs.members import members_of
+from smallvit.training.initial import member_starts
 
 OLD = PROJECT / "tests" / "runs_0_1"
 
@@ -79,10 +79,12 @@ def test_training_starts_from_a_pretrained_one(old: Path, tmp_path: Path) -> Non
     few = {"epochs": 1, "per_class": 6, "batch_size": 16, "threads": 1, "test": 0.06, "show_progress": False}
     run = smallvit.train("digits", init=old / "pretrained", out=tmp_path / "tuned", **few)
     assert run.recipe.model.kwargs["embed_dim"] == 12
-    group = json.dumps({"members": ["seed-0", "seed-1"]})
-    (old / "starts").mkdir()
-    (old / "starts" / "group.json").write_text(group)
-    for seed in (0, 1):
-        shutil.copytree(old / "pretrained", old / "starts" / f"seed-{seed}")
-    runs = smallvit.train_seeds("digits", init=old / "starts", seeds=2, out=tmp_path / "seeds", **few)
-    assert [Path(run.recipe.model.init).parent.name for run in runs] == ["seed-0", "seed-1"]
+
+
+def test_seeds_start_from_their_own_seed_of_a_group(old: Path) -> None:
+    places = [Place(seed=0), Place(seed=1)]
+    starts = member_starts(str(old / "seeds"), places)
+    assert starts == {place: (old / "seeds" / place.folder).resolve() for place in places}
+    with pytest.raises(smallvit.UsageError, match="the group has no run of seed 7"):
+        member_starts(str(old / "seeds"), [*places, Place(seed=7)])
+    assert member_starts(str(old / "finished"), places) == {}
