@@ -24,7 +24,8 @@ from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
 from smallvit.recipe import resolved
 from smallvit.runs.atomic import write_text
-from smallvit.runs.folder import RunFolder, folder_names
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.members import full_name
 from smallvit.runs.stored_findings import FINDINGS, VERSION
 from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
 from smallvit.training.session import fixed_threads
@@ -110,7 +111,7 @@ def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Ten
         second = load_model(_finished(against).path / "model.safetensors")
         if second.header["in_chans"] != loaded.header["in_chans"] or second.header["cache_size"] != loaded.header["cache_size"]:  # fmt: skip
             raise UsageError(f"{against} takes images of other channels or size: the two cannot see the same images")
-        model, folder = second.header["model"], "/".join(folder_names(Path(against)))
+        model, folder = second.header["model"], full_name(Path(against))
         name = model if folder == model else f"{model} ({folder})"
         return Other(second.backbone.model, _prepared(second, images, rows), name)
     check_model_name(str(against))
