@@ -26,14 +26,16 @@ from smallvit.runs.execution import check_logs, execute
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, create
 from smallvit.runs.group import Diagnosis, Planned, create_group, diagnosis_of, run_members
-from smallvit.runs.inference import Prediction, evaluate, floors_for, predict, probe
+from smallvit.runs.inference import evaluate, floors_for, open_predictor, predict, probe
 from smallvit.runs.members import final_members, is_group
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.types import Prediction
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding
+    from smallvit.evaluation.predictor import Predictor
     from smallvit.runs.comparison import Comparison
 
 # From flags.py, inference.py and execution.py; all others are below.
@@ -67,7 +69,11 @@ class Run(RunFolder):
 
     def model(self) -> Any:
         """The trained timm model, in eval mode."""
-        return load_model(self.path / "model.safetensors").backbone.model
+        return load_model(self.path / "model.safetensors").predictor.backbone.model
+
+    def predictor(self, device: str = "auto") -> Predictor:
+        """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
+        return open_predictor(self.path, device)
 
 
 def train(
@@ -187,7 +193,7 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
 
 def diagnose(
     folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
-    show_progress: bool = True,
+    device: str = "auto", show_progress: bool = True,
 ) -> list[Finding]:  # fmt: skip
     """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
 
@@ -196,7 +202,7 @@ def diagnose(
     from smallvit.diagnosis.diagnose import diagnose as measure_run
 
     with quiet(not show_progress):
-        found = measure_run(folder, against, images, threads)
+        found = measure_run(folder, against, images, threads, device)
         report([Run(folder)], Path(folder) / "report.html")
     return found
 

@@ -18,7 +18,7 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import method_of, replicate_of
 
 if TYPE_CHECKING:
-    from smallvit.api import Prediction
+    from smallvit.types import Prediction
 
 WORST_CLASSES = 10
 
