@@ -25,7 +25,7 @@ from smallvit.models.features import count_parameters
 from smallvit.planning.plan import Plan, load_images, make_plan
 from smallvit.planning.resolve import Choice, Resolver, resolve_machine, resolve_names, resolve_size
 from smallvit.recipe import Recipe, resolved
-from smallvit.training.budget import measure_step
+from smallvit.training.budget import measure_cost, seconds_of
 from smallvit.training.build import build_training
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
@@ -159,12 +159,12 @@ def _trial(plan: Plan) -> Training:
 def _timing(trial: Training, plan: Plan) -> dict[str, float]:
     """Seconds of a step, measured, and of all that training does with it."""
     say("measuring a training step")
+    epochs = resolved(plan.recipe.epochs)
     with fixed_threads(resolved(plan.recipe.threads)):
-        step = measure_step(trial)
-    epochs, steps = resolved(plan.recipe.epochs), len(trial.loader)
+        cost = measure_cost(trial, epochs)
     looks = math.ceil(epochs / resolved(plan.recipe.eval_every)) if len(plan.split.val) else 0
-    validation = looks * len(plan.split.val) / trial.loader.batch_size * step / 3  # no backward pass
-    return {"step": step, "steps_an_epoch": steps, "epochs": epochs, "training": step * steps * epochs + validation}
+    training = seconds_of(trial, cost, epochs, looks)
+    return {"step": cost.seconds[1], "steps_an_epoch": len(trial.loader), "epochs": epochs, "training": training}
 
 
 # ---- what was seen -----------------------------------------------------------------------------------

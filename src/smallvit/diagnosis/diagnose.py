@@ -25,8 +25,8 @@ from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
 from smallvit.recipe import resolved
 from smallvit.runs.atomic import write_text
-from smallvit.runs.folder import folder_names
 from smallvit.runs.inference import device_for, finished_run
+from smallvit.runs.members import full_name
 from smallvit.runs.stored_findings import FINDINGS, VERSION
 from smallvit.training.checkpoint import load_model, write_tensors
 from smallvit.training.session import fixed_threads
@@ -109,7 +109,7 @@ def _other(against: str | Path, predictor: Predictor, images: ImageSet, rows: Te
         second, header = load_model(finished_run(against).path / "model.safetensors", predictor.device)
         if (second.preparation.in_chans, second.preparation.cache_size) != (takes.in_chans, takes.cache_size):
             raise UsageError(f"{against} takes images of other channels or size: the two cannot see the same images")
-        model, folder = header["model"], "/".join(folder_names(Path(against)))
+        model, folder = header["model"], full_name(Path(against))
         name = model if folder == model else f"{model} ({folder})"
         return Other(second.backbone.model, second.prepared(images, rows), name)
     check_model_name(str(against))

@@ -23,7 +23,7 @@ from smallvit.evaluation.predictor import Predictor
 from smallvit.explain import NO_FLAGS, explain
 from smallvit.models.features import Backbone
 from smallvit.recipe import Recipe, Section
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Loss, Seen, View
 
 
 class TaskInfo(NamedTuple):
@@ -78,7 +78,11 @@ class Objective(LossModule):
     classifies: ClassVar[bool] = False  # trains the model's own classifier; without it the model has none
     needs_labels: ClassVar[bool] = False
     judged_by: ClassVar[str]  # what gives the answers
-    views: tuple[View, ...]
+    views: tuple[View, ...]  # of every epoch, where `views_at` does not say otherwise
+
+    def views_at(self, epoch: int, epochs: int) -> tuple[View, ...]:
+        """The views of an epoch in a run of so many. What crops are may change while training runs."""
+        return self.views
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -106,9 +110,12 @@ class Objective(LossModule):
 
 
 class Auxiliary(LossModule):
-    """Abstract. A loss beside the objective, computed from the features the objective already has."""
+    """Abstract. A loss beside the objective, computed from what the objective saw and from its features.
 
-    def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:
+    The backbone is there for what stands on the features (`classify`, `normed`); a loss never changes it.
+    """
+
+    def forward(self, backbone: Backbone, seen: Seen, ctx: Context) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
 

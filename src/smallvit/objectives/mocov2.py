@@ -22,7 +22,7 @@ from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import Teacher, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.recipe import Auto
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Features, Loss, Seen, View
 
 LONGEST = 4096
 
@@ -57,7 +57,7 @@ class MoCov2(SelfSupervised):
         features: Features = backbone(first_BCSS)
         self.keys_BP = F.normalize(self.teacher(second_BCSS), dim=1)
         total = moco(self.head(features.pooled_BD), self.keys_BP, self.queue_QP, self.options.temperature)
-        return Loss(total, {"info_nce": total.detach()}, features)
+        return Loss(total, {"info_nce": total.detach()}, Seen.of(batch, first_BCSS, features))
 
     @torch.no_grad()
     def after_step(self, backbone: Backbone, ctx: Context) -> None:

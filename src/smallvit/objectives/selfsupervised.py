@@ -101,7 +101,7 @@ def _log_votes(bank: Frozen, held_out: Frozen, num_classes: int) -> Tensor:
 
 def forward_views(backbone: nn.Module, views: Sequence[Tensor]) -> list[Features]:
     """The features of each kind of view; kinds of equal size go through the model together."""
-    found: dict[int, Features] = {}
+    by_place: dict[int, Features] = {}
     for size in dict.fromkeys(view.shape[-1] for view in views):
         places = [place for place, view in enumerate(views) if view.shape[-1] == size]
         together: Features = backbone(torch.cat([views[place] for place in places]))
@@ -111,5 +111,5 @@ def forward_views(backbone: nn.Module, views: Sequence[Tensor]) -> list[Features
             zip(*(grid.split(counts) for grid in together.grids), strict=True) if together.grids else [()] * len(places)
         )
         for place, own, own_grids in zip(places, pooled, grids, strict=True):
-            found[place] = Features(own, tuple(own_grids))
-    return [found[place] for place in range(len(views))]
+            by_place[place] = Features(own, tuple(own_grids))
+    return [by_place[place] for place in range(len(views))]

@@ -29,7 +29,7 @@ from smallvit.evaluation.metrics import Score, score
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
 from smallvit.recipe import Rate, Section
-from smallvit.types import Batch, Context, Loss, View
+from smallvit.types import Batch, Context, Loss, Seen, View
 
 
 class SupervisedOptions(Section):
@@ -71,11 +71,14 @@ class Supervised(Objective):
         features = backbone(mixed.images_BCHW)
         logits_BK = backbone.classify(features.pooled_BD)
         own_B = self._loss(logits_BK, batch.labels_B)
+        may_mix = bool(mixup or cutmix) and o.mix_prob > 0
         if o.mixup or o.cutmix:
             other_B = self._loss(logits_BK, batch.labels_B[mixed.partner_B])
             own_B = mixed.lam_B * own_B + (1 - mixed.lam_B) * other_B
         total = own_B.mean()
-        return Loss(total, {"cross_entropy": total.detach()}, features)
+        partners = (mixed.partner_B, mixed.lam_B) if may_mix else (None, None)
+        seen = Seen.of(batch, mixed.images_BCHW, features, *partners)
+        return Loss(total, {"cross_entropy": total.detach()}, seen)
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
         return score(*self.answers(backbone, exam)) if len(exam.held_out) else None

@@ -56,7 +56,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) -> None:
-    """`log` is what the records of the run need to go on; `load_state` gives it back."""
+    """`log` is what the records of the run need to go on; `load_state` gives it back. One process writes."""
+    if not t.world.writes:
+        return
     tensors = _prefixed("step", t.step.state_dict())
     if t.ema is not None:
         tensors |= _prefixed("ema", t.ema.module.state_dict())
