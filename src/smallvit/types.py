@@ -92,3 +92,12 @@ class World(NamedTuple):
 
 
 ALONE = World()
+
+
+class Prediction(NamedTuple):
+    """What a model says of one image file."""
+
+    file: str
+    label: str | None  # None: the file could not be read
+    probability: float | None
+    problem: str = ""

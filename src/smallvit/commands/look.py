@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands.options import OwnThreads, Quiet, RunFolder, announce
+from smallvit.commands.options import OwnDevice, OwnThreads, Quiet, RunFolder, announce
 
 
 def probe(
@@ -15,6 +15,7 @@ def probe(
     knn: Annotated[bool, typer.Option("--knn", help="Nearest neighbours only.")] = False,
     linear: Annotated[bool, typer.Option("--linear", help="The linear probe only.")] = False,
     threads: OwnThreads = None,
+    device: OwnDevice = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """What the frozen features of a run are worth: k-NN and a linear probe, beside the floors."""
@@ -24,7 +25,7 @@ def probe(
     from smallvit import api
     from smallvit.report.tables import probe_table
 
-    found = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads)
+    found = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads, device=device)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     else:
@@ -36,6 +37,7 @@ def evaluate(
     part: Annotated[str, typer.Option(help="train, val or test of the run's own split.")] = "test",
     data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
     threads: OwnThreads = None,
+    device: OwnDevice = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Accuracy with its interval, beside the floors, and the worst classes."""
@@ -45,7 +47,7 @@ def evaluate(
     from smallvit import api
     from smallvit.report.tables import evaluation_table
 
-    found = api.evaluate(folder, part, data, threads=threads)
+    found = api.evaluate(folder, part, data, threads=threads, device=device)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     else:
@@ -61,13 +63,14 @@ def predict(
         typer.Option("--calibrated", help="Probabilities at the temperature fitted on the validation part."),
     ] = False,
     threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
+    device: OwnDevice = "auto",
 ) -> None:
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
     announce()
     from smallvit import api
     from smallvit.report.tables import write_predictions
 
-    problems = write_predictions(api.predict(folder, files, calibrated=calibrated, threads=threads), csv)
+    problems = write_predictions(api.predict(folder, files, calibrated=calibrated, threads=threads, device=device), csv)
     if problems:
         raise typer.Exit(1)
 
@@ -80,6 +83,7 @@ def diagnose(
     ] = None,
     images: Annotated[int, typer.Option(min=8, help="How many images to measure on.")] = 256,
     threads: OwnThreads = None,
+    device: OwnDevice = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print every measurement's numbers as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -93,7 +97,9 @@ def diagnose(
     announce(silent)
     from smallvit import api
 
-    found = api.diagnose(folder, against=against, images=images, threads=threads, show_progress=not silent)
+    found = api.diagnose(
+        folder, against=against, images=images, threads=threads, device=device, show_progress=not silent
+    )
     if as_json:
         told = (
             {"name": one.name, "verdict": one.verdict, "weight": one.weight, "numbers": one.numbers} for one in found

@@ -47,6 +47,7 @@ Settings = Annotated[
 OwnThreads = Annotated[
     int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads; default as the run had.")
 ]
+OwnDevice = Annotated[str, typer.Option("--device", help="auto (as the run had, else cpu), cpu, cuda, mps.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 

@@ -88,12 +88,23 @@ def read_image(path: Path, size: int, fit: Fit, channels: int, white: int = FULL
     """uint8 (C, S, S). Any damage found while decoding is `Unreadable`."""
     with _one_reason():
         if raster := open_raster(path):
-            pixels_CHW = torch.from_numpy(to_bytes(raster.read(), white)).permute(2, 0, 1)
-            return fit_square(convert(pixels_CHW, channels), size, fit)
+            return square_of_array(raster.read(), size, fit, channels, white)
         with open_image(path) as image:
             # JPEG can decode at a half, a quarter, an eighth: still at least twice the size we need.
             image.draft(None, (2 * size, 2 * size))
-            return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels, white), size, fit)
+            return square_of_picture(image, size, fit, channels, white)
+
+
+def square_of_picture(image: Image.Image, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
+    """uint8 (C, S, S) of an opened picture, which may not be decoded yet."""
+    with _one_reason():
+        return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels, white), size, fit)
+
+
+def square_of_array(pixels_HWC: np.ndarray, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
+    """uint8 (C, S, S) of pixels with 8 or 16 bits."""
+    pixels_CHW = torch.from_numpy(to_bytes(pixels_HWC, white)).permute(2, 0, 1)
+    return fit_square(convert(pixels_CHW, channels), size, fit)
 
 
 def read_peak(path: Path) -> int:

@@ -24,11 +24,14 @@ DEVICE_SHARE = 0.4  # images move to an accelerator whole when they take less th
 
 
 class DeviceImages:
-    """An ImageSet as one device sees it: whole in its memory where it fits, else sent batch by batch."""
+    """An ImageSet as one device sees it: whole in its memory where it fits, else sent batch by batch.
 
-    def __init__(self, images: ImageSet, augmenter: Augmenter, device: torch.device) -> None:
+    `once`: they are gone through once, which is no reason to send more than is asked for.
+    """
+
+    def __init__(self, images: ImageSet, augmenter: Augmenter, device: torch.device, once: bool = False) -> None:
         self.pixels_NCSS = pixels = images.images_NCSS
-        if device.type == "cuda" and isinstance(pixels, Tensor) and pixels.numel() < _room(device):
+        if device.type == "cuda" and not once and isinstance(pixels, Tensor) and pixels.numel() < _room(device):
             self.pixels_NCSS = pixels.to(device)
         self.labels_N = images.labels_N.to(device)
         self.augmenter = augmenter
@@ -45,11 +48,11 @@ class DeviceImages:
         if isinstance(self.pixels_NCSS, StreamedImages):
             self.pixels_NCSS.prefetch(rows)
 
-    def plain(self, rows: Tensor, size: int, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images as evaluation sees them, in order and without augmentation, with their labels."""
+    def batches(self, rows: Tensor, batch_size: int) -> Iterator[Tensor]:
+        """The uint8 images of these rows, in their order."""
         for number, chunk in enumerate(rows.split(batch_size), 1):
             self.expect(rows[(number - 1) * batch_size : (number + 1) * batch_size])
-            yield self.augmenter.prepare(self.take(chunk), size), self.labels_N[chunk.to(self.device)]
+            yield self.take(chunk)
 
 
 def _room(device: torch.device) -> float:

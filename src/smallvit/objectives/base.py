@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 import smallvit.objectives
 from smallvit.data.loader import DeviceImages
+from smallvit.data.preparation import Preparation
 from smallvit.errors import UsageError, nearest
 from smallvit.evaluation.metrics import Score
+from smallvit.evaluation.predictor import Predictor
 from smallvit.explain import NO_FLAGS, explain
 from smallvit.models.features import Backbone
 from smallvit.recipe import Recipe, Section
@@ -43,14 +45,14 @@ class EvalData(NamedTuple):
     """The images that a model is judged by: those it was trained on, and those held out (maybe none)."""
 
     images: DeviceImages
-    img_size: int
+    preparation: Preparation
     num_classes: int  # 1: there are no labels
     train_rows: Tensor
     held_out: Tensor
     progress: float  # of training: 0 to 1
 
-    def plain(self, rows: Tensor) -> Any:
-        return self.images.plain(rows, self.img_size)
+    def predictor(self, backbone: Backbone) -> Predictor:
+        return Predictor(backbone, self.preparation)
 
 
 Answers = tuple[Tensor, Tensor]  # logits (N, K) and labels (N) of the images held out

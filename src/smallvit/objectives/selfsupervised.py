@@ -57,18 +57,20 @@ class SelfSupervised(Objective):
         self.options = options
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
-        bank = extract(backbone, exam.plain(thinned(exam.train_rows, BANK)))
+        predictor = exam.predictor(backbone)
+        bank = extract(predictor, exam.images, thinned(exam.train_rows, BANK))
         signs = collapse_signs(bank.features_ND)
         accuracy = None
         if len(exam.held_out) and exam.num_classes > 1 and signs.is_finite:
-            held_out = extract(backbone, exam.plain(thinned(exam.held_out, LOOKED_AT)))
+            held_out = extract(predictor, exam.images, thinned(exam.held_out, LOOKED_AT))
             answer_N = knn_votes(bank, held_out.features_ND, exam.num_classes).argmax(1)
             accuracy = float((answer_N == held_out.labels_N).double().mean())
         watched = exam.progress >= PATIENCE and not self.options.allow_collapse
         return Score(accuracy, None, signs._asdict(), what_collapsed(signs, self.least_rank) if watched else "")
 
     def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
-        bank, held_out = (extract(backbone, exam.plain(rows)) for rows in (exam.train_rows, exam.held_out))
+        predictor = exam.predictor(backbone)
+        bank, held_out = (extract(predictor, exam.images, rows) for rows in (exam.train_rows, exam.held_out))
         return _log_votes(bank, held_out, exam.num_classes), held_out.labels_N
 
     @staticmethod

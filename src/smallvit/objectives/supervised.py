@@ -25,7 +25,7 @@ from torch import Tensor
 
 from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
-from smallvit.evaluation.metrics import Score, predict_logits, score
+from smallvit.evaluation.metrics import Score, score
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
 from smallvit.recipe import Rate, Section
@@ -81,10 +81,11 @@ class Supervised(Objective):
         return Loss(total, {"cross_entropy": total.detach()}, seen)
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
-        return score(backbone, exam.plain(exam.held_out)) if len(exam.held_out) else None
+        return score(*self.answers(backbone, exam)) if len(exam.held_out) else None
 
     def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
-        return predict_logits(backbone, exam.plain(exam.held_out))
+        logits_NK = exam.predictor(backbone).logits(exam.images, exam.held_out)
+        return logits_NK, exam.images.labels_N.cpu()[exam.held_out]
 
     def _loss(self, logits_BK: Tensor, labels_B: Tensor) -> Tensor:
         loss_B = F.cross_entropy(logits_BK, labels_B, label_smoothing=self.options.label_smoothing, reduction="none")

@@ -15,6 +15,7 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 from smallvit.data.loader import Loader
+from smallvit.data.preparation import Preparation
 from smallvit.evaluation.metrics import Score
 from smallvit.models.features import Backbone
 from smallvit.models.transfer import Transfer
@@ -63,8 +64,8 @@ class Training:
 
     def exam(self, held_out: Tensor) -> EvalData:
         """What the objective judges the model by."""
-        size, loader = resolved(self.recipe.data.img_size), self.loader
-        return EvalData(loader.images, size, self.num_classes, loader.rows, held_out, self.done / self.total)
+        loader, preparation = self.loader, Preparation.of(self.recipe.data.model_dump())
+        return EvalData(loader.images, preparation, self.num_classes, loader.rows, held_out, self.done / self.total)
 
 
 class Tick(NamedTuple):
