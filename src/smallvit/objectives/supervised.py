@@ -28,6 +28,8 @@ from smallvit.errors import UsageError
 from smallvit.evaluation.metrics import Score, predict_logits, score
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
+from smallvit.objectives.class_weights import resolve_class_weights
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Rate, Section
 from smallvit.types import Batch, Context, Loss, View
 
@@ -76,6 +78,10 @@ class Supervised(Objective):
             own_B = mixed.lam_B * own_B + (1 - mixed.lam_B) * other_B
         total = own_B.mean()
         return Loss(total, {"cross_entropy": total.detach()}, features)
+
+    @classmethod
+    def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
+        resolve_class_weights(options.class_weights, task, choices)
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
         return score(backbone, exam.plain(exam.held_out)) if len(exam.held_out) else None

@@ -68,7 +68,7 @@ def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Spli
     # A budget sets the epochs after it has measured a step; for that trial any number will do.
     epochs = 1 if recipe.epochs == "auto" else recipe.epochs
     size = resolved(recipe.data.img_size)
-    setting = TaskInfo(len(images.class_names), len(images), size, epochs, split.train)
+    setting = TaskInfo.of(images, split, size, epochs)
     name = recipe.objective.name
     objective = objectives()[name](
         backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting
