@@ -17,7 +17,7 @@ from smallvit.console import bar, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
-from smallvit.planning.plan import Plan, make_plan, read_plan, show_plan, write_plan
+from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
 from smallvit.recipe import Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
@@ -92,11 +92,11 @@ def train(
         logs = check_logs(log)
         if out is not None:
             check_free(out, overwrite)
-        plan = make_plan(asked, started)
+        plan, training = prepare(asked, started)
         folder = create(out or default_folder(plan.recipe), overwrite)
         show_plan(plan)
         run = write_plan(folder, plan, command_line())
-        execute(run, plan, logs)
+        execute(run, plan, logs, training)
         return Run(folder)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands.options import OwnDevice, OwnThreads, Quiet, RunFolder, announce
+from smallvit.commands.options import AsJson, OwnDevice, OwnThreads, Quiet, RunFolder, announce
 
 
 def probe(
@@ -16,7 +16,7 @@ def probe(
     linear: Annotated[bool, typer.Option("--linear", help="The linear probe only.")] = False,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What the frozen features of a run are worth: k-NN and a linear probe, beside the floors."""
     import json
@@ -25,11 +25,11 @@ def probe(
     from smallvit import api
     from smallvit.report.tables import probe_table
 
-    found = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads, device=device)
+    worth = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads, device=device)
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(worth, indent=1))
     else:
-        probe_table(found)
+        probe_table(worth)
 
 
 def evaluate(
@@ -38,7 +38,7 @@ def evaluate(
     data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Accuracy with its interval, beside the floors, and the worst classes."""
     import json
@@ -47,11 +47,11 @@ def evaluate(
     from smallvit import api
     from smallvit.report.tables import evaluation_table
 
-    found = api.evaluate(folder, part, data, threads=threads, device=device)
+    scores = api.evaluate(folder, part, data, threads=threads, device=device)
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(scores, indent=1))
     else:
-        evaluation_table(found, api.floors_for(folder, part) if data is None else {}, data or part)
+        evaluation_table(scores, api.floors_for(folder, part) if data is None else {}, data or part)
 
 
 def predict(
@@ -97,16 +97,16 @@ def diagnose(
     announce(silent)
     from smallvit import api
 
-    found = api.diagnose(
+    findings = api.diagnose(
         folder, against=against, images=images, threads=threads, device=device, show_progress=not silent
     )
     if as_json:
-        told = (
-            {"name": one.name, "verdict": one.verdict, "weight": one.weight, "numbers": one.numbers} for one in found
-        )
-        typer.echo(json.dumps(list(told), indent=1))
+        told = [
+            {key: getattr(finding, key) for key in ("name", "verdict", "weight", "numbers")} for finding in findings
+        ]
+        typer.echo(json.dumps(told, indent=1))
     elif not quiet:
-        for number, finding in enumerate([one for one in found if one.verdict], start=1):
+        for number, finding in enumerate([finding for finding in findings if finding.verdict], start=1):
             typer.echo(f"{number}. {finding.verdict}")
         typer.echo(f"report: {folder / 'report.html'}")
 
@@ -120,7 +120,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page; default compare-A-B.html beside the first.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Is the difference real? Paired over seeds, or over test images for single runs; one page with all curves."""
@@ -129,12 +129,12 @@ def compare(
     announce(quiet or as_json)
     from smallvit import api
 
-    found = api.compare(folders, cka=cka, images=images, out=out, show_progress=not (quiet or as_json))
+    pairs = api.compare(folders, cka=cka, images=images, out=out, show_progress=not (quiet or as_json))
     if as_json:
-        typer.echo(json.dumps([one._asdict() | {"real": one.real} for one in found], indent=1))
+        typer.echo(json.dumps([pair._asdict() | {"real": pair.real} for pair in pairs], indent=1))
     elif not quiet:
-        for one in found:
-            typer.echo("\n".join(filter(None, (one.sentence, one.caution, one.cka))))
+        for pair in pairs:
+            typer.echo("\n".join(filter(None, (pair.sentence, pair.caution, pair.cka))))
 
 
 def report(

@@ -11,17 +11,21 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 import smallvit.objectives
+from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages
 from smallvit.data.preparation import Preparation
+from smallvit.data.split import Split
 from smallvit.errors import UsageError, nearest
 from smallvit.evaluation.metrics import Score
 from smallvit.evaluation.predictor import Predictor
 from smallvit.explain import NO_FLAGS, explain
 from smallvit.models.features import Backbone
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Recipe, Section
 from smallvit.types import Batch, Context, Loss, Seen, View
 
@@ -34,6 +38,14 @@ class TaskInfo(NamedTuple):
     img_size: int
     epochs: int
     train_rows: Tensor | None = None  # those of the training part; None: all
+    class_names: tuple[str, ...] = ()
+    class_counts: tuple[int, ...] = ()  # images of each class in the training part
+
+    @classmethod
+    def of(cls, images: ImageSet, split: Split, img_size: int, epochs: int) -> TaskInfo:
+        num_classes = len(images.class_names)
+        counts_K = torch.bincount(images.labels_N[split.train], minlength=num_classes).tolist()
+        return cls(num_classes, len(images), img_size, epochs, split.train, tuple(images.class_names), tuple(counts_K))
 
     @property
     def num_trained(self) -> int:
@@ -67,9 +79,12 @@ class LossModule(nn.Module):
     def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__()
 
-    def notes(self, epochs: int) -> dict[str, tuple[Any, str]]:
-        """Options that the user should hear of in this run, now that the model is known: key -> value, why."""
-        return {}
+    @classmethod
+    def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
+        """Before anything is built: choose what is `auto` among the options; what cannot be is refused."""
+
+    def notes(self, choices: Choices, epochs: int) -> None:
+        """Once it is built: record the options that the user should hear of, now that the model is known."""
 
 
 class Objective(LossModule):
@@ -102,11 +117,6 @@ class Objective(LossModule):
     def judged_images(trained: int, held_out: int) -> int:
         """How many images one `judge` looks at, for the clock of a budget."""
         return held_out
-
-    @classmethod
-    def choices(cls, options: Any, setting: TaskInfo) -> dict[str, tuple[Any, str]]:
-        """What `auto` among the options becomes, and why; what cannot be is refused."""
-        return {}
 
 
 class Auxiliary(LossModule):

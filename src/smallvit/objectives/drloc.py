@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, check_normed
 from smallvit.objectives.base import Auxiliary, TaskInfo
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Section
 from smallvit.types import Context, Loss, Seen
 
@@ -237,14 +238,14 @@ class Drloc(Auxiliary):
         }
         return Loss(weight * total, parts, seen)
 
-    def notes(self, epochs: int) -> dict[str, tuple[Any, str]]:
+    def notes(self, choices: Choices, epochs: int) -> None:
         o = self.options
         looks = [
             f"{size.grid_in_words()} with a head of width {size.hidden}, where chance is "
             f"{chance_error(size.grid, o.signed):.3g} cells off"
             for size in self.sizes
         ]
-        return {"weight": (o.weight, f"{_schedule_in_words(o, epochs)}; it looks at {' and at '.join(looks)}")}
+        choices.record("weight", o.weight, f"{_schedule_in_words(o, epochs)}; it looks at {' and at '.join(looks)}")
 
 
 class HeadSize(NamedTuple):

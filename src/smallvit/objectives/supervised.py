@@ -28,6 +28,8 @@ from smallvit.errors import UsageError
 from smallvit.evaluation.metrics import Score, score
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
+from smallvit.objectives.class_weights import resolve_class_weights
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Rate, Section
 from smallvit.types import Batch, Context, Loss, Seen, View
 
@@ -79,6 +81,10 @@ class Supervised(Objective):
         partners = (mixed.partner_B, mixed.lam_B) if may_mix else (None, None)
         seen = Seen.of(batch, mixed.images_BCHW, features, *partners)
         return Loss(total, {"cross_entropy": total.detach()}, seen)
+
+    @classmethod
+    def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
+        resolve_class_weights(options.class_weights, task, choices)
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
         return score(*self.answers(backbone, exam)) if len(exam.held_out) else None

@@ -74,8 +74,7 @@ def build_backbone(recipe: Recipe, images: ImageSet) -> Backbone:
 def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Split) -> Step:
     # A budget sets the epochs after it has measured a step; for that trial any number will do.
     epochs = 1 if recipe.epochs == "auto" else recipe.epochs
-    img_size = resolved(recipe.data.img_size)
-    setting = TaskInfo(len(images.class_names), len(images), img_size, epochs, split.train)
+    setting = TaskInfo.of(images, split, resolved(recipe.data.img_size), epochs)
     name = recipe.objective.name
     objective = objectives()[name](
         backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting
