@@ -31,7 +31,7 @@ def test_vectors_of_every_block_or_stage(name: str) -> None:
 def test_neighbours_and_rank_are_those_of_the_probe() -> None:
     torch.manual_seed(0)
     model = timm.create_model("vit_pico", num_classes=3, in_chans=1, img_size=16)
-    train, judged = (Labelled(torch.randn(40, 1, 16, 16), torch.arange(40) % 3) for _ in range(2))
+    train, judged = (Labelled(torch.randn(40, 1, 16, 16), torch.arange(40) % 3, torch.zeros(40, 3)) for _ in range(2))
     neighbours, rank = measure_layers(model, judged, train, classes=3)
     bank, asked = (layer_vectors(model, [part.images_NCHW]) for part in (train, judged))
     for place, name in enumerate(neighbours.labels["layers"]):

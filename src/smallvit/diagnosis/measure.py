@@ -21,7 +21,6 @@ from smallvit.diagnosis.judge import judge
 from smallvit.diagnosis.layer_features import layer_vectors
 from smallvit.diagnosis.measure_attention import SHOWN, measure_attention
 from smallvit.errors import UsageError
-from smallvit.evaluation.metrics import predict_logits
 from smallvit.evaluation.probes import Frozen, effective_rank, knn_probe
 from smallvit.evaluation.statistics import wilson
 from smallvit.models.features import Backbone
@@ -32,17 +31,14 @@ CHANNELS = 4  # of each layer and image that are shown one by one
 
 
 class Labelled(NamedTuple):
-    """Images as the model takes them, and their classes."""
+    """Images as the model takes them, their classes, and what it says of them."""
 
-    images_NCHW: Tensor
+    images_NCHW: Tensor  # on the model's device; all else is on the CPU
     labels_N: Tensor
+    logits_NK: Tensor
 
     def batches(self) -> tuple[Tensor, ...]:
         return self.images_NCHW.split(PER_BATCH)
-
-    def judged_by(self, backbone: Backbone) -> Tensor:
-        """(N, K): the logits of every image."""
-        return predict_logits(backbone, zip(self.batches(), self.labels_N.split(PER_BATCH), strict=True))[0]
 
 
 class Other(NamedTuple):
@@ -69,7 +65,7 @@ def measure(
     model, classes = backbone.model, known.classes
     found: list[Finding] = []
     steps: list[tuple[str, Callable[[], list[Finding]]]] = [
-        ("fit", lambda: [measure_fit(backbone, judged, train, known)]),
+        ("fit", lambda: [measure_fit(judged, train, known)]),
         ("attention", lambda: measure_attention(backbone, untrained.model, judged.images_NCHW)),
         ("feature maps", lambda: measure_maps(model, judged, _attends(found))),
         ("neighbours and rank", lambda: measure_layers(model, judged, train, classes)),
@@ -89,11 +85,11 @@ def measure(
 # ---- fit ---------------------------------------------------------------------------------------------
 
 
-def measure_fit(backbone: Backbone, judged: Labelled, train: Labelled, known: Known) -> Finding:
+def measure_fit(judged: Labelled, train: Labelled, known: Known) -> Finding:
     """Right answers of training images, without augmentation, and of others, each with its interval."""
     numbers: dict[str, float] = {}
     for prefix, images in (("train_", train), ("", judged)):
-        right, n = int((images.judged_by(backbone).argmax(1) == images.labels_N).sum()), len(images.labels_N)
+        right, n = int((images.logits_NK.argmax(1) == images.labels_N).sum()), len(images.labels_N)
         low, high = wilson(right, n)
         numbers |= {f"{prefix}accuracy": right / n, f"{prefix}low": low, f"{prefix}high": high, f"{prefix}images": float(n)}  # fmt: skip
     numbers |= {
@@ -131,7 +127,7 @@ def _maps(model: nn.Module, images_BCHW: Tensor, attends: bool) -> list[FeatureM
     model.eval()
     grids = model.forward_intermediates(images_BCHW, intermediates_only=True)  # type: ignore[operator]
     # timm does not promise as many grids as names: what has both is shown.
-    return [FeatureMap(name, grid.float()) for name, grid in zip(_block_names(model), grids, strict=False)]
+    return [FeatureMap(name, grid.float().cpu()) for name, grid in zip(_block_names(model), grids, strict=False)]
 
 
 def _attends(found: Sequence[Finding]) -> bool:
