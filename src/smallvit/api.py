@@ -96,7 +96,7 @@ def train(
         folder = create(out or default_folder(plan.recipe), overwrite)
         show_plan(plan)
         run = write_plan(folder, plan, command_line())
-        execute(run, plan, logs, training)
+        execute(run, plan, logs, training, started)
         return Run(folder)
 
 

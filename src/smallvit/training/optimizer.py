@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from torch import nn
 
 from smallvit.recipe import OptimizerSpec, ScheduleSpec, resolved
+from smallvit.training.muon import Muon
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -31,12 +33,38 @@ def make_optimizer(module: nn.Module, spec: OptimizerSpec, device: torch.device)
     groups = parameter_groups(module, resolved(spec.weight_decay))
     lr = resolved(spec.lr)
     fused = device.type in {"cpu", "cuda"}
+    if spec.name == "muon":
+        hidden = hidden_matrices(module)
+        return Muon(
+            hidden, without(groups, hidden), lr=lr, matrix_lr=resolved(spec.matrix_lr), betas=spec.betas, fused=fused
+        )
     if spec.name == "sgd":
         return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, nesterov=spec.momentum > 0, fused=fused)
     return torch.optim.AdamW(groups, lr=lr, betas=spec.betas, fused=fused)
 
 
-def learning_rate(spec: ScheduleSpec, base: float, step: int, total: int, steps_per_epoch: int) -> float:
+def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """Weights of the linear layers and convolutions that have something before and behind them.
+
+    Not the first layer, whose inputs are pixels, and not the classifier; nor convolutions of single channels, whose
+    weights are no matrix.
+    """
+    weights: list[nn.Parameter] = [
+        cast(nn.Parameter, layer.weight)
+        for layer in module.modules()
+        if isinstance(layer, nn.Linear | nn.Conv2d) and layer.weight.requires_grad and layer.weight[0].numel() > 9
+    ]
+    return weights[1:-1]
+
+
+def without(groups: list[dict[str, object]], taken: list[nn.Parameter]) -> list[dict[str, object]]:
+    """The groups without some of their parameters; what is left empty goes."""
+    names = {id(parameter) for parameter in taken}
+    kept = [{**group, "params": [p for p in group["params"] if id(p) not in names]} for group in groups]  # type: ignore[attr-defined]
+    return [group for group in kept if group["params"]]
+
+
+def learning_rate(spec: ScheduleSpec, base: float, step: float, total: int, steps_per_epoch: int) -> float:
     """Linear warm-up, then cosine down to `end_at` of the base at the last step."""
     warmup = min(round(resolved(spec.warmup_epochs) * steps_per_epoch), total - 1)
     if step < warmup:
