@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
-from smallvit.diagnosis.cka import by_image, centred_gram, cka, even_batches, feature_cka, hsic, layer_grams
+from smallvit.diagnosis.alignment import by_image, centred_gram, cka, even_batches, feature_cka, hsic, layer_grams
 from smallvit.errors import UsageError
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "cka.safetensors"

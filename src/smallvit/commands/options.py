@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from smallvit.listing.losses import auxiliary_names, in_words, pretraining_names
+
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
 Budget = Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
@@ -15,9 +17,11 @@ DropPath = Annotated[float | None, typer.Option(help="Rate of stochastic depth; 
 Aux = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Auxiliary loss beside the objective: drloc. Its options: --set aux.drloc.weight=0.1."
+        metavar="NAME",
+        help=f"Auxiliary loss beside the objective: {in_words(auxiliary_names())}. Its options: --set aux.drloc.weight=0.1.",
     ),
 ]
+Method = Annotated[str | None, typer.Option(help=f"{in_words(pretraining_names())}.")]
 Seed = Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")]
 Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")]
 PrintRecipe = Annotated[bool, typer.Option("--print-recipe", help="Show the resolved recipe and stop.")]

@@ -21,6 +21,7 @@ from smallvit.commands.options import (
     InChans,
     Jobs,
     Log,
+    Method,
     Model,
     Out,
     Overwrite,
@@ -142,7 +143,7 @@ def train(
 
 def pretrain(
     data: Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")] = None,
-    method: Annotated[str | None, typer.Option(help="idmm, simclr, supcon, mocov2, mocov3 or dino.")] = None,
+    method: Method = None,
     model: Model = None,
     out: Out = None,
     img_size: ImgSize = None,

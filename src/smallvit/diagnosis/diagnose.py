@@ -15,8 +15,9 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.diagnosis.findings import Finding
-from smallvit.diagnosis.measure import Known, Labelled, Other, measure
-from smallvit.diagnosis.measure_attention import SHOWN
+from smallvit.diagnosis.inputs import Inputs, Known, Labelled, Other
+from smallvit.diagnosis.measure import measure
+from smallvit.diagnosis.measurements.base import SHOWN
 from smallvit.errors import RunError, UsageError
 from smallvit.models.aliases import architecture
 from smallvit.models.features import Backbone, check_model_name, create_backbone
@@ -55,9 +56,8 @@ def diagnose(
         order = _telling_first(loaded, judged)
         rows, judged = rows[order], Labelled(judged.images_NCHW[order], judged.labels_N[order])
         other = None if against is None else _other(against, loaded, plan.images, rows)
-        found = measure(
-            loaded.backbone, _untrained(h, h["model"], h["kwargs"]), judged, train, _known(plan, part), other
-        )
+        untrained = _untrained(h, h["model"], h["kwargs"])
+        found = measure(Inputs(loaded.backbone, untrained, judged, train, _known(plan, part), other))
         found.append(_pictures(loaded, plan.images, rows, judged))
     _store(run.path / FINDINGS, found)
     return found

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from smallvit.diagnosis.capture import evaluating
-from smallvit.diagnosis.locality import distances
+from smallvit.diagnosis.distances import distances
 from smallvit.errors import UsageError
 from smallvit.models.positions import is_table, layout_of_model
 

@@ -25,6 +25,7 @@ from smallvit.errors import UsageError
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Auxiliary, TaskInfo
 from smallvit.recipe import Section
+from smallvit.runs.curves import CurvePanel
 from smallvit.types import Batch, Context, Features, Loss
 
 Kind = Literal["l1", "ce", "cbr", "cbr_mse"]
@@ -208,6 +209,15 @@ class DrlocOptions(Section):
 class Drloc(Auxiliary):
     name = "drloc"
     Options = DrlocOptions
+    curves = (
+        CurvePanel(
+            "drloc",
+            "Localization error, in cells (thin: chance)",
+            keys=("drloc_error", "drloc_chance"),
+            spoken="Localization error and chance",
+            faint=("drloc_chance",),
+        ),
+    )
 
     def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)

@@ -15,7 +15,7 @@ from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
 from smallvit.models.aliases import architecture
-from smallvit.objectives.base import objectives
+from smallvit.objectives.base import declared_curves, objectives
 from smallvit.planning.resolve import (
     Choice,
     Resolver,
@@ -174,6 +174,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
         "asked": plan.asked.model_dump(exclude_unset=True),
         "resolved": recipe.model_dump(),
         "choices": [choice._asdict() for choice in plan.choices],
+        "curves": declared_curves(recipe).for_folder(),
     }
     writer = RunFolder.__new__(RunFolder)
     writer.path = folder

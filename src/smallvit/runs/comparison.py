@@ -79,7 +79,9 @@ def open_sides(folders: Sequence[str | Path]) -> list[Side]:
 def _open(folder: Path) -> dict[int, RunFolder]:
     from smallvit.runs.group import member_paths
 
-    runs = [RunFolder(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [RunFolder(folder)]
+    runs = (
+        [RunFolder(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [RunFolder(folder)]
+    )
     unfinished = [run for run in runs if not run.finished]
     if unfinished:
         raise RunError(f"{unfinished[0].path} is not finished: go on with `smallvit resume {folder}`")

@@ -17,18 +17,17 @@ report.html
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from smallvit.errors import RunError
 from smallvit.recipe import Recipe, validate
 from smallvit.runs.atomic import read_lines, write_text
+
 
 class RunFolder:
     """A run folder. Reading is lazy and cheap; nothing is ever unpickled."""
