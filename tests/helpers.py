@@ -20,6 +20,7 @@ from PIL import Image
 
 PROJECT = Path(__file__).resolve().parents[1]
 SHARED_DATA = PROJECT.parent / "shared" / "data"
+GOLDEN = PROJECT / "tests" / "golden"  # numbers from the authors' code; its README says from where
 
 
 def shared_data(name: str) -> Path:

@@ -67,14 +67,6 @@ ALL = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def build(name: str, kwargs: dict[str, Any], size: int, in_chans: int = 3) -> Backbone:
     torch.manual_seed(0)
     backbone = create_backbone(name, kwargs, num_classes=K, in_chans=in_chans, img_size=size)

@@ -1,8 +1,10 @@
-"""What every objective must keep to, and what supervised training computes."""
+"""What every objective must keep to, and what supervised training computes.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from helpers import GOLDEN
 from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
@@ -19,7 +22,6 @@ from smallvit.objectives.base import options_of
 from smallvit.types import Batch, Context, Features, Loss
 
 SIZE, CLASSES, IMAGES = 16, 5, 40
-GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def backbone() -> Backbone:

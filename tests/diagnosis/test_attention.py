@@ -1,8 +1,10 @@
-"""Attention is captured as the model uses it, laid out over the image, and nothing is left behind."""
+"""Attention is captured as the model uses it, laid out over the image, and nothing is left behind.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
+from helpers import GOLDEN
 from smallvit.diagnosis.attention import (
     AttentionMap,
     Tokens,
@@ -28,8 +31,6 @@ from smallvit.diagnosis.attention import (
 )
 from smallvit.diagnosis.capture import attention_weights, recorded_attention
 from smallvit.errors import UsageError
-
-GOLDEN = Path(__file__).parent.parent / "golden"
 
 # name, arguments, layers, queries of the first and of the last layer, keys of the first
 MODELS: list[tuple[str, dict[str, Any], int, Tokens, Tokens, Tokens]] = [

@@ -1,9 +1,11 @@
-"""CKA: golden values, its properties, what it refuses, and which layers it compares."""
+"""CKA: golden values, its properties, what it refuses, and which layers it compares.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import timm
@@ -12,10 +14,11 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
+from helpers import GOLDEN
 from smallvit.diagnosis.alignment import by_image, centred_gram, cka, even_batches, feature_cka, hsic, layer_grams
 from smallvit.errors import UsageError
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "cka.safetensors"
+NUMBERS = GOLDEN / "cka.safetensors"
 
 
 def related(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -25,7 +28,7 @@ def related(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def test_golden_values() -> None:
-    with safe_open(GOLDEN, "pt") as file:
+    with safe_open(NUMBERS, "pt") as file:
         x, y, about = file.get_tensor("X"), file.get_tensor("Y"), file.metadata()
     expected = json.loads(about["hsic"])
     assert [hsic(x, y), hsic(x, x), hsic(y, y)] == pytest.approx(expected, rel=1e-6)

@@ -1,4 +1,7 @@
-"""Authors' checkpoints and earlier weights into a model: what is taken, resized, dropped and refused."""
+"""Authors' checkpoints and earlier weights into a model: what is taken, resized, dropped and refused.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from timm.models.pvt_v2 import PyramidVisionTransformerV2
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
+from helpers import GOLDEN
 from smallvit.errors import UsageError
 from smallvit.models.transfer import load_authors_weights, read_checkpoint, transfer, unwrap
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 VIT: dict[str, Any] = {"embed_dim": 16, "num_heads": 2, "depth": 2, "num_classes": 5}
 
 
@@ -284,7 +287,7 @@ def test_code_in_a_file_is_never_run(zipped: bool, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"harmful\.pth is a pickle that needs .*_harm; smallvit never unpickles code"):
         read_checkpoint(path)
     torch.save(vit(0), path, _use_new_zipfile_serialization=zipped)  # a whole model
-    with pytest.raises(UsageError, match=r"needs smallvit\.models\.vit\.SmallVit; smallvit never unpickles code"):
+    with pytest.raises(UsageError, match=r"needs smallvit\.models\.architectures\.vit\.SmallVit; smallvit never unpickles code"):
         read_checkpoint(path)
     assert not Harmful.ran
 

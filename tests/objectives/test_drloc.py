@@ -1,4 +1,7 @@
-"""Dense relative localization: the authors' numbers, the geometry of pairs, the weight's course, refusals, training."""
+"""Dense relative localization: the authors' numbers, the geometry of pairs, the weight's course, refusals, training.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 import smallvit
+from helpers import GOLDEN
 from smallvit.errors import UsageError
 from smallvit.models.features import create_backbone
 from smallvit.objectives import DenseRelativeLocalization, TaskInfo, auxiliaries
@@ -30,7 +34,6 @@ from smallvit.planning.plan import make_plan, show_plan
 from smallvit.training.checkpoint import read_tensors
 from smallvit.types import Batch, Context, Features
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 SEVEN = (7, 7)
 
 

@@ -4,18 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from processes import Warm
-from runs import Reference, command
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Several threads wait for each other, and long where other tests want the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+from tiny_runs import Reference, command
 
 
 @pytest.fixture(scope="session")

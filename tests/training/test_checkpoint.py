@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import Reference, same_bits, training
+from tiny_runs import Reference, same_bits, training
 
 from smallvit.errors import RunError
 from smallvit.evaluation.metrics import predict_logits

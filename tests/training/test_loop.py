@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import Reference, all_tensors, assert_same_tensors, training
+from tiny_runs import Reference, all_tensors, assert_same_tensors, training
 from torch import nn
 
 import smallvit

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from processes import Warm
-from runs import assert_same_run
+from tiny_runs import assert_same_run
 
 import smallvit
 from helpers import make_folder, noise_image, run_here, write_npz

@@ -16,8 +16,18 @@ from typing import Any
 import pytest
 import torch
 from processes import Moment, Warm
-from runs import RECIPES, Reference, all_tensors, assert_same_run, assert_same_tensors, command, plan, records, training
 from safetensors import safe_open
+from tiny_runs import (
+    RECIPES,
+    Reference,
+    all_tensors,
+    assert_same_run,
+    assert_same_tensors,
+    command,
+    plan,
+    records,
+    training,
+)
 
 import smallvit
 from smallvit.errors import RunError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from processes import Command, Moment, Warm
-from runs import Reference, assert_same_run, command, records, training
+from tiny_runs import Reference, assert_same_run, command, records, training
 
 from smallvit.errors import Diverged
 from smallvit.training.checkpoint import load_state, read_tensors

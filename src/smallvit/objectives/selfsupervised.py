@@ -50,7 +50,7 @@ class SelfSupervised(Objective):
     """Abstract."""
 
     judged_by = "k-NN"
-    curves = (
+    curves: ClassVar[tuple[CurvePanel, ...]] = (
         CurvePanel(
             "spread",
             "Spread of the features (0: all alike)",

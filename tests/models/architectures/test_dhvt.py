@@ -1,11 +1,12 @@
-"""DHVT against numbers from the authors' code, its switches, and what timm's tools ask of a model."""
+"""DHVT against numbers from the authors' code, its switches, and what timm's tools ask of a model.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +18,16 @@ from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers import GOLDEN
 from smallvit.models.architectures.dhvt import Dhvt
 from smallvit.models.features import count_parameters, create_backbone
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 SWITCHES = ("positions", "sope", "daff", "head_tokens")
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def seeded() -> None:
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def small(**kwargs: Any) -> Dhvt:

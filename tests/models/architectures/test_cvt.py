@@ -1,8 +1,10 @@
-"""CvT against numbers from the authors' code and from the port of it, and what timm's tools need of it."""
+"""CvT against numbers from the authors' code and from the port of it, and what timm's tools need of it.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,20 +16,12 @@ from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers import GOLDEN
 from smallvit.models.architectures.cvt import Cvt, strides_for
 from smallvit.training.optimizer import parameter_groups
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 TINY = {"embed_dims": (8, 16, 32), "depths": (1, 1, 2), "num_heads": (1, 2, 4)}
 NAMES = ["cvt_13", "cvt_13_gap"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tiny(name: str, **kwargs: Any) -> Cvt:

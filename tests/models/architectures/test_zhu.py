@@ -1,9 +1,11 @@
-"""The small ViT of Zhu et al. against numbers from the authors' code."""
+"""The small ViT of Zhu et al. against numbers from the authors' code.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +15,15 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
+from helpers import GOLDEN
 from smallvit.models.features import count_parameters
 from smallvit.models.transfer import load_authors_weights
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "zhu_vit.safetensors"
+NUMBERS = GOLDEN / "zhu_vit.safetensors"
 
 
 def golden() -> tuple[dict[str, Any], dict[str, Tensor], Tensor, Tensor]:
-    with safe_open(GOLDEN, "pt") as file:
+    with safe_open(NUMBERS, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         shape = json.loads(file.metadata()["config"])
     weights = {name.removeprefix("state_dict/"): tensor for name, tensor in tensors.items() if "/" in name}

@@ -13,14 +13,6 @@ from torch import Tensor, nn
 import smallvit.models  # noqa: F401  (registers swin_nano with timm)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def build(img_size: int | tuple[int, int] = 32, **kwargs: Any) -> Any:
     torch.manual_seed(0)
     model = timm.create_model("swin_nano", num_classes=3, in_chans=1, img_size=img_size, **kwargs)

@@ -1,9 +1,11 @@
-"""T2T-ViT against numbers from the authors' code, and what timm's tools need of it."""
+"""T2T-ViT against numbers from the authors' code, and what timm's tools need of it.
+
+Whose numbers they are: golden/README.md.
+"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,20 +16,12 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from helpers import GOLDEN
 from smallvit.models.architectures.t2t import T2tVit, nano_strides_for, sinusoids, strides_for
 from smallvit.training.optimizer import parameter_groups
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 TINY = {"embed_dim": 16, "depth": 2, "num_heads": 2, "token_dim": 8, "num_classes": 3}
 KINDS = ["performer", "transformer"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tiny(img_size: int | tuple[int, int] = 16, seed: int = 0, **kwargs: Any) -> T2tVit:
