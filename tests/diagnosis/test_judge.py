@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import timm
-from smallvit.diagnosis.measure_attention import mixes_neighbours
 
 import smallvit.models  # noqa: F401
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.judge import judge
+from smallvit.diagnosis.measurements.how_far_it_looks import mixes_neighbours
 from smallvit.diagnosis.measurements.layer_likeness import pattern
 from smallvit.evaluation.statistics import wilson
 

@@ -287,7 +287,9 @@ def test_code_in_a_file_is_never_run(zipped: bool, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"harmful\.pth is a pickle that needs .*_harm; smallvit never unpickles code"):
         read_checkpoint(path)
     torch.save(vit(0), path, _use_new_zipfile_serialization=zipped)  # a whole model
-    with pytest.raises(UsageError, match=r"needs smallvit\.models\.architectures\.vit\.SmallVit; smallvit never unpickles code"):
+    with pytest.raises(
+        UsageError, match=r"needs smallvit\.models\.architectures\.vit\.SmallVit; smallvit never unpickles code"
+    ):
         read_checkpoint(path)
     assert not Harmful.ran
 
