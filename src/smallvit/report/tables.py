@@ -6,7 +6,7 @@ import csv
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from smallvit.data.sources import shown
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
@@ -15,10 +15,23 @@ from smallvit.recipe import flat
 from smallvit.runs.atomic import replacing
 from smallvit.runs.folder import RunFolder, apart_from_seed
 
-if TYPE_CHECKING:
-    from smallvit.api import Prediction
-
 WORST_CLASSES = 10
+
+
+class Answer(Protocol):
+    """What a model says of a file; no label where it could not be read."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def label(self) -> str | None: ...
+
+    @property
+    def probability(self) -> float | None: ...
+
+    @property
+    def problem(self) -> str: ...
 
 
 def _table(title: str, *more: str) -> Any:
@@ -130,7 +143,7 @@ def _worst_table(found: Mapping[str, Any]) -> None:
     _print(table)
 
 
-def write_predictions(answers: Sequence[Prediction], path: Path | None) -> int:
+def write_predictions(answers: Sequence[Answer], path: Path | None) -> int:
     """CSV to a file or standard output; the unreadable files go to standard error. Returns their number."""
     good = [(a.label, a.probability, a.file) for a in answers if a.label is not None]
     header = ("label", "probability", "file")
