@@ -6,12 +6,16 @@ Importing one imports torch, and `smallvit pretrain --help` has no use for that.
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+# Parsing the files takes 40 ms, which every command would wait for; these two lines of a class are enough.
+_CLASS = re.compile(r"^class (\w+)\(([^)]*)\):\n((?:    .*\n|\n)*)", re.MULTILINE)
+_CONSTANT = re.compile(r"^    (name|classifies)(?:: [^=\n]+)? = \"?(\w+)\"?", re.MULTILINE)
 
 
 class DeclaredLoss(NamedTuple):
@@ -24,7 +28,7 @@ class DeclaredLoss(NamedTuple):
 class _Class(NamedTuple):
     name: str
     bases: list[str]
-    constants: dict[str, object]  # what its body assigns
+    constants: dict[str, str]  # what its body assigns to `name` and `classifies`
     line: str
 
 
@@ -35,8 +39,8 @@ def declared_losses() -> list[DeclaredLoss]:
     for found in classes.values():
         line_of_descent = list(_ancestors(found.name, classes))
         kind = next((name for name in ("Objective", "Auxiliary") if name in line_of_descent), None)
-        if kind and isinstance(name := found.constants.get("name"), str):
-            classifies = any(classes[one].constants.get("classifies") is True for one in line_of_descent)
+        if kind and (name := found.constants.get("name")):
+            classifies = any(classes[one].constants.get("classifies") == "True" for one in line_of_descent)
             losses.append(DeclaredLoss(name, kind, found.line, classifies))
     return losses
 
@@ -64,16 +68,7 @@ def _classes() -> Iterator[_Class]:
     spec = importlib.util.find_spec("smallvit.objectives")  # finds the folder and runs nothing in it
     for folder in (spec.submodule_search_locations if spec else None) or ():
         for path in sorted(Path(folder).glob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            line = (ast.get_docstring(tree) or "").partition("\n")[0]
-            for node in tree.body:
-                if isinstance(node, ast.ClassDef):
-                    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-                    yield _Class(node.name, bases, dict(_constants(node)), line)
-
-
-def _constants(node: ast.ClassDef) -> Iterator[tuple[str, object]]:
-    for statement in node.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Constant):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            yield from ((target.id, statement.value.value) for target in targets if isinstance(target, ast.Name))
+            text = path.read_text(encoding="utf-8")
+            line = text.partition("\n")[0].removeprefix('"""').removesuffix('"""')
+            for name, bases, body in _CLASS.findall(text):
+                yield _Class(name, bases.replace(",", " ").split(), dict(_CONSTANT.findall(body)), line)
