@@ -32,7 +32,7 @@ from smallvit.objectives.base import options_of
 from smallvit.recipe import OptimizerSpec, build_recipe
 from smallvit.training.optimizer import make_optimizer
 from smallvit.training.step import Step
-from smallvit.types import Batch, Context
+from smallvit.types import Batch, Context, Seen
 
 # Recipe, image size, images in a batch.
 CASES = [
@@ -131,10 +131,11 @@ def forward_macs(backbone: Backbone, size: int) -> float:
 
 
 def head_macs(step: Step, size: int) -> float:
-    features = step.backbone.eval()(torch.zeros(1, 3, size, size))
+    batch = batch_of(size, 1)
+    seen = Seen.of(batch, batch.views[0], step.backbone.eval()(batch.views[0]))
     context = Context(20, 1_000, 0.3, torch.Generator().manual_seed(0))
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        step.auxiliaries["drloc"](features, batch_of(size, 1), context)
+        step.auxiliaries["drloc"](step.backbone, seen, context)
     return counter.get_total_flops() / 2
 
 

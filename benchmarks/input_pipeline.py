@@ -127,7 +127,7 @@ def loader_of(images_NHWC: np.ndarray, spec: AugmentSpec, batch_size: int, size:
     labels_N = torch.zeros(len(images_NCHW), dtype=torch.int64)
     images = ImageSet(images_NCHW, labels_N, ("any",), {}, (), "made on the spot", "")
     device_images = DeviceImages(images, Augmenter(spec, MEAN, STD), torch.device("cpu"))
-    return Loader(device_images, torch.arange(len(images_NCHW)), [View(1, size)], batch_size, seed=0)
+    return Loader(device_images, torch.arange(len(images_NCHW)), lambda epoch: (View(1, size),), batch_size, seed=0)
 
 
 def epoch_of(loader: Loader) -> Side:

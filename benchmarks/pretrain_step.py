@@ -111,7 +111,7 @@ def training_step(case: Case, model: str, batch: int) -> tuple[Callable[[], None
     objective = kind(student, options, TaskInfo(CLASSES, case.images, SIZE, 100))
     module = Step(student, objective, {}).to(memory_format=student.memory_format).train()
     optimizer = make_optimizer(module, OptimizerSpec(lr=1e-4, weight_decay=0.05), torch.device("cpu"))
-    views = tuple(torch.randn(view.copies * batch, 3, view.size, view.size) for view in objective.views)
+    views = tuple(torch.randn(view.copies * batch, 3, view.size, view.size) for view in objective.views_at(0, 1))
     images = Batch(views, torch.randint(0, CLASSES, (batch,)), torch.randint(0, case.images, (batch,)))
 
     def step() -> None:
@@ -121,7 +121,7 @@ def training_step(case: Case, model: str, batch: int) -> tuple[Callable[[], None
         optimizer.step()
         module.after_step(ctx)
 
-    return step, sum(view.copies for view in objective.views)
+    return step, sum(view.copies for view in objective.views_at(0, 1))
 
 
 if __name__ == "__main__":

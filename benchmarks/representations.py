@@ -142,15 +142,20 @@ def loaded(study: str, arm: str, seed: int, images: int) -> Loaded:
     saved, plan = load_model(run.path / "model.safetensors"), read_plan(run)
     h, test = saved.header, plan.split.test
     rows = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(0))[:images]]
-    model = saved.backbone.model
+    model = saved.predictor.backbone.model
     if seed < 0:
         torch.manual_seed(0)
         model = create_backbone(
             h["model"], h["kwargs"], num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
         ).model
     pixels = plan.images.images_NCSS[rows]
-    prepared = saved.augmenter.prepare(pixels, h["img_size"])
-    return Loaded(model.eval(), prepared, plan.images.labels_N[rows], pixels, list(h["class_names"]))
+    return Loaded(
+        model.eval(),
+        saved.predictor.prepared(plan.images, rows),
+        plan.images.labels_N[rows],
+        pixels,
+        list(h["class_names"]),
+    )
 
 
 # ---- tables --------------------------------------------------------------------------------------------

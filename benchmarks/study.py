@@ -9,9 +9,10 @@ what that gave.
 `reuse` names another study whose runs of the same arm count here, too.
 
 The cost of a step is measured first, the arms taking turns, and gives each stage its number of epochs; these stay fixed
-from then on (arms that are added later are measured then). Every run is a process with one thread. What a run found is
-stored in docs/results/NAME.json as soon as it ends, so a study goes on where it was stopped; --show only prints the
-tables. Nothing selects: there is no validation part, and the last weights are judged once on the test part.
+from then on (arms that are added later are measured then). The runs are a group with the axes arm and seed in
+runs/studies/NAME, each a process with one thread. What a run found is stored in docs/results/NAME.json as soon as it
+ends, so a study goes on where it was stopped; a run that fails does not stop the others. --show only prints the tables.
+Nothing selects: there is no validation part, and the last weights are judged once on the test part.
 """
 
 from __future__ import annotations
@@ -20,19 +21,26 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 import tomllib
+from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
+from smallvit.errors import SmallvitError
 from smallvit.runs.atomic import write_text
+from smallvit.runs.axes import Place, several
 from smallvit.runs.environment import environment
+from smallvit.runs.folder import RunFolder
+from study_tables import tables
+
+if TYPE_CHECKING:
+    from smallvit.planning.plan import Plan
+    from smallvit.recipe import Recipe
+    from smallvit.runs.executor import Ended
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results"
@@ -47,14 +55,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no further run after this time")
     parser.add_argument("--show", action="store_true", help="print the tables of what is there")
-    parser.add_argument("--one", nargs=2, metavar=("ARM", "SEED"), help="a single run, as the study starts it")
     given = parser.parse_args()
     study = tomllib.loads(given.study.read_text())
     store = STORE / f"{given.study.stem}.json"
     record = json.loads(store.read_text()) if store.is_file() else {}
-    if given.one:
-        run_one(study, record, given.one[0], int(given.one[1]), store.stem, given.data)
-        return
     if not given.show:
         if not same_study(study, record):
             record = {}
@@ -62,7 +66,11 @@ def main() -> None:
             start(study, record, new, given.data)
         reuse(study, record)
         save(store, record)
-        run_all(study, record, given, store)
+        try:
+            run_study(study, record, given, store)
+        except SmallvitError as error:  # some runs failed, or all were stopped
+            print(tables(study, record))
+            sys.exit(f"\n{error}")
     print(tables(study, record))
 
 
@@ -155,7 +163,6 @@ def kind(stage: dict[str, Any]) -> str:
 
 def measure(kinds: list[str], data: str) -> tuple[dict[str, Cost], dict[str, Any]]:
     """What every kind of stage costs (the median processor time of a step, all taking turns), and its plan."""
-    from smallvit.api import make_recipe, pretraining_recipe
     from smallvit.planning.plan import make_plan
     from smallvit.training.build import build_training
     from smallvit.training.loop import take_step
@@ -163,9 +170,7 @@ def measure(kinds: list[str], data: str) -> tuple[dict[str, Cost], dict[str, Any
 
     plans, trainings = {}, {}
     for one in kinds:
-        flags = json.loads(one)
-        recipe = pretraining_recipe(flags.pop("method")) if "method" in flags else "default"
-        plan = make_plan(make_recipe(recipe, **flags, data=data, threads=1, epochs=2), with_floors=False)
+        plan = make_plan(asked_recipe(json.loads(one), data, epochs=2), with_floors=False)
         plans[one], trainings[one] = plan, build_training(plan.recipe, plan.images, plan.split)
     times: dict[str, list[float]] = {one: [] for one in plans}
     with fixed_threads(1):
@@ -187,66 +192,115 @@ def measure(kinds: list[str], data: str) -> tuple[dict[str, Cost], dict[str, Any
     return costs, plans
 
 
+def asked_recipe(stage: dict[str, Any], data: str, **more: Any) -> Recipe:
+    from smallvit.planning.flags import make_recipe, pretraining_recipe
+
+    flags = {key: value for key, value in stage.items() if key not in ("share", "method")}
+    recipe = pretraining_recipe(stage["method"]) if "method" in stage else "default"
+    return make_recipe(recipe, **flags, data=data, threads=1, **more)
+
+
 # ---- the runs ------------------------------------------------------------------------------------------
 
 
-def run_all(study: dict[str, Any], record: dict[str, Any], given: argparse.Namespace, store: Path) -> None:
-    """Seeds first, so that a study that is stopped has all arms of the seeds it has."""
-    waiting = [
-        (arm, seed) for seed in range(study["seeds"]) for arm in study["arms"] if f"{arm}/{seed}" not in record["runs"]
-    ]
-    total, started, active = len(waiting), time.monotonic(), {}
-    while waiting or active:
-        while waiting and len(active) < given.jobs and time.monotonic() - started < 60 * given.minutes:
-            arm, seed = waiting.pop(0)
-            active[launch(given, arm, seed, folder_of(store.stem, arm, seed))] = (arm, seed)
-        if not active:
-            break
-        process, status, usage = os.wait4(-1, 0)
-        arm, seed = active.pop(process)
-        folder = folder_of(store.stem, arm, seed)
-        if status:
-            sys.exit(f"{arm}, seed {seed} failed: {(folder.parent / f'{folder.name}.log').read_text()[-2000:]}")
-        run = read_run(folder) | {"cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1)}
-        record["runs"][f"{arm}/{seed}"] = run
-        save(store, record)
-        done = total - len(waiting) - len(active)
-        left = (time.monotonic() - started) / done * (total - done) / 60
-        print(f"{done}/{total} {arm} seed {seed}: {run['accuracy']:.1%}, about {left:.0f} min left", flush=True)
+def run_study(study: dict[str, Any], record: dict[str, Any], given: argparse.Namespace, store: Path) -> None:
+    from smallvit.runs.executor import list_failures, run_all
+
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # the runs inherit them
+    runs = StudyRuns(study, record, given, store)
+    go_on = f"python benchmarks/study.py {given.study} --data {given.data}"
+    list_failures(run_all(runs, given.jobs, go_on=go_on, total=runs.total, keep_going=True), go_on)
 
 
-def folder_of(study: str, arm: str, seed: int) -> Path:
-    return ROOT / "runs" / "studies" / study / f"{arm}-{seed}"
+class StudyRuns:
+    """The runs that the record lacks. Seeds first, so that a study that is stopped has all arms of the seeds it has."""
+
+    def __init__(self, study: dict[str, Any], record: dict[str, Any], given: argparse.Namespace, store: Path) -> None:
+        self.study, self.record, self.store, self.given = study, record, store, given
+        places = [Place(arm=arm, seed=seed) for seed in range(study["seeds"]) for arm in study["arms"]]
+        self.waiting = deque(place for place in places if key_of(place) not in record["runs"])
+        self.started, self.done = time.monotonic(), 0
+        self.total = sum(len(stages(study, str(place.arm))) for place in self.waiting)  # of processes
+        self.active: dict[Path, Place] = {}
+        self.floors: dict[bytes, dict[str, Any]] = {}  # by the rows that they were computed on
+
+    def ask(self) -> Path | None:
+        """The next stage of the next run; one that was stopped goes on. None after the time that was given."""
+        while self.waiting and time.monotonic() - self.started < 60 * self.given.minutes:
+            place = self.waiting.popleft()
+            steps = [place] if len(stages(self.study, str(place.arm))) == 1 else [place._replace(stage="first"), place]
+            for step in steps:
+                folder = self.folder(step)
+                if not (folder / "recipe.json").is_file():
+                    self.plan(step)
+                if not RunFolder(folder).finished:
+                    self.active[folder] = step
+                    return folder
+            self.keep(place)  # it had ended when the study was killed
+        return None
+
+    def tell(self, ended: Ended) -> None:
+        place = self.active.pop(ended.path)
+        spent = self.record.setdefault("spent", {})  # by runs that are not in the record yet
+        spent[key_of(place)] = spent.get(key_of(place), 0.0) + (ended.cpu_seconds or 0.0)
+        save(self.store, self.record)
+        if ended.well:
+            self.done += 1
+            if place.stage:
+                self.waiting.appendleft(place._replace(stage=None))
+            else:
+                self.keep(place)
+
+    def keep(self, place: Place) -> None:
+        spent = self.record.setdefault("spent", {})
+        run = read_run(self.folder(place)) | {"cpu_seconds": round(spent.pop(key_of(place), 0.0), 1)}
+        if not spent:
+            del self.record["spent"]
+        self.record["runs"][key_of(place)] = run
+        save(self.store, self.record)
+        left = (time.monotonic() - self.started) / max(1, self.done) * (self.total - self.done) / 60
+        told = f"{several(len(self.record['runs']), 'run')}, {place.words}: {run['accuracy']:.1%}, about {left:.0f} min left"
+        print(told, flush=True)
+
+    def folder(self, place: Place) -> Path:
+        return ROOT / "runs" / "studies" / self.store.stem / folder_name(place)
+
+    def plan(self, place: Place) -> None:
+        """Make the run's folder; of two stages, the second starts from what the first has left."""
+        from smallvit.console import quiet
+        from smallvit.planning.plan import make_plan
+        from smallvit.runs.group import Planned, grow_group
+
+        asked, costs = stages(self.study, str(place.arm)), self.record["arms"][place.arm]
+        stage, cost = (asked[0], costs["first"]) if place.stage else (asked[-1], costs)
+        flags: dict[str, Any] = {"epochs": cost["epochs"], "seed": place.seed}
+        if len(asked) > 1 and not place.stage:
+            flags["init"] = str(self.folder(place._replace(stage="first")))
+        with quiet():
+            plan = make_plan(asked_recipe(stage, self.given.data, **flags), with_floors=False)
+            planned = Planned(place, plan._replace(floors=self.floors_of(plan)))
+        folder = self.folder(place)
+        grow_group(
+            folder.parent, folder.name, planned, f"python benchmarks/study.py {self.store.stem}", self.study["title"]
+        )
+
+    def floors_of(self, plan: Plan) -> dict[str, Any]:
+        """Once for every split: they depend on the images alone."""
+        from smallvit.planning.plan import compute_floors
+
+        rows = b"|".join(part.numpy().tobytes() for part in plan.split[:3]) + plan.images.fingerprint.encode()
+        if rows not in self.floors:
+            self.floors[rows] = compute_floors(plan.images, plan.split)
+        return self.floors[rows]
 
 
-def launch(given: argparse.Namespace, arm: str, seed: int, folder: Path) -> int:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, __file__, str(given.study), "--data", given.data, "--one", arm, str(seed)],
-            stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        ).pid  # fmt: skip
+def key_of(place: Place) -> str:
+    """Of a run in the record, whatever its stage."""
+    return f"{place.arm}/{place.seed}"
 
 
-def run_one(study: dict[str, Any], record: dict[str, Any], arm: str, seed: int, name: str, data: str) -> None:
-    """The stages of an arm one after the other, each going on where it was stopped."""
-    from smallvit import Run
-    from smallvit.api import pretrain, resume, train
-
-    asked, costs = stages(study, arm), record["arms"][arm]
-    last = folder_of(name, arm, seed)
-    for stage in asked:
-        is_last = stage is asked[-1]
-        folder = last if is_last else last.with_name(f"{last.name}-first")
-        epochs = costs["epochs"] if is_last else costs["first"]["epochs"]
-        flags = {key: value for key, value in stage.items() if key != "share"}
-        if is_last and len(asked) > 1:
-            flags["init"] = last.with_name(f"{last.name}-first")
-        if not (folder / "recipe.json").is_file():
-            do = pretrain if "method" in flags else train
-            do(data, out=folder, overwrite=True, threads=1, epochs=epochs, seed=seed, show_progress=False, **flags)
-        elif not Run(folder).finished:
-            resume(folder, show_progress=False)
+def folder_name(place: Place) -> str:
+    return f"{place.arm}-{place.seed}{f'-{place.stage}' if place.stage else ''}"
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -265,59 +319,6 @@ def read_run(folder: Path) -> dict[str, Any]:
         "train_seconds": results["timing"]["train_seconds"],
         "parameters": results["model"]["parameters"],
     }
-
-
-# ---- the tables ----------------------------------------------------------------------------------------
-
-
-def tables(study: dict[str, Any], record: dict[str, Any]) -> str:
-    """Markdown: arms with their intervals over seeds, floors, and the paired differences."""
-    n, machine = record["test_images"], record["machine"]
-    lines = [
-        f"{record['title']}: {record['train_images']:,} training and {n:,} test images, {record['cpu_seconds']} s of "
-        f"processor time per run ({machine['cpu']}, one thread).", "",
-        "| arm | parameters | epochs | ms a step | CPU s | accuracy by seed, % | mean (95 %, t over seeds) |",
-        "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    for arm in study["arms"]:
-        facts, runs = record["arms"].get(arm), seeds_of(record, arm)
-        if runs:
-            accuracy = [100 * run["accuracy"] for run in runs.values()]
-            cpu = statistics.mean(run["cpu_seconds"] for run in runs.values())
-            parameters = next(iter(runs.values()))["parameters"]
-            mean = "{:.1f} ({:.1f} to {:.1f})".format(*mean_interval(accuracy)) if len(runs) > 1 else "one seed"
-            each = ", ".join(f"{value:.1f}" for value in accuracy)
-            epochs, step = (_by_stage(facts, key) for key in ("epochs", "step_ms"))
-            lines.append(f"| {arm} | {parameters:,} | {epochs} | {step} | {cpu:.0f} | {each} | {mean} |")
-    lines += [
-        f"| *{floor['label']}* | | | | | | {100 * floor['accuracy']:.1f} |" for floor in record["floors"].values()
-    ]
-    lines += ["", "| difference | seeds | points (95 %, t over seeds) | 95 %, bootstrap over seeds and test images |"]
-    lines += ["|---|---|---|---|"]
-    for arm, other in study["compare"]:
-        a, b = seeds_of(record, arm), seeds_of(record, other)
-        both = sorted(set(a) & set(b))
-        if len(both) > 1:
-            points = mean_interval([100 * (a[seed]["accuracy"] - b[seed]["accuracy"]) for seed in both])
-            low, high = bootstrap_difference(*(np.stack([right(x[seed], n) for seed in both]) for x in (a, b)))
-            lines.append(
-                f"| {arm} - {other} | {len(both)} | {points[0]:+.1f} ({points[1]:+.1f} to {points[2]:+.1f}) "
-                f"| {100 * low:+.1f} to {100 * high:+.1f} |"
-            )
-    return "\n".join(lines)
-
-
-def _by_stage(facts: dict[str, Any], key: str) -> str:
-    return f"{facts['first'][key]} + {facts[key]}" if "first" in facts else str(facts[key])
-
-
-def seeds_of(record: dict[str, Any], arm: str) -> dict[int, dict[str, Any]]:
-    return {int(key.split("/")[1]): run for key, run in record["runs"].items() if key.split("/")[0] == arm}
-
-
-def right(run: dict[str, Any], n: int) -> NDArray[np.bool_]:
-    packed = np.frombuffer(bytes.fromhex(run["right"]), dtype=np.uint8)
-    return np.unpackbits(packed, count=n).astype(bool)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import smallvit
 from helpers import make_folder, noise_image
 from smallvit.data.images import read_image
 from smallvit.errors import DataError, RunError
+from smallvit.runs.inference import device_for
 from smallvit.training.checkpoint import load_model
 
 QUICK: dict[str, Any] = {"epochs": 1, "threads": 1, "model": "vit_pico", "show_progress": False}
@@ -135,6 +137,26 @@ def test_model_is_a_timm_model_with_the_same_logits(run: smallvit.Run, photos: P
     assert answer.label == ["cat", "dog"][int(index)]
 
 
+def test_predictor_takes_what_python_has(run: smallvit.Run, photos: Path) -> None:
+    """Pictures and arrays get the probability that the file gets."""
+    predictor, file = run.predictor(device="cpu"), photos / "cat" / "003.png"
+    assert predictor.class_names == ("cat", "dog") and predictor.device == torch.device("cpu")
+    (answer,) = run.predict(file)
+    picture = Image.open(file)
+    array = np.asarray(picture)
+    for images in (file, picture, [array], array[None], torch.tensor(array).permute(2, 0, 1)[None]):
+        (probabilities_K,) = predictor.probabilities(images)
+        assert round(float(probabilities_K.max()), 6) == answer.probability
+        assert predictor.class_names[int(probabilities_K.argmax())] == answer.label
+    assert predictor.features([file, picture]).shape == (2, run.model().num_features)
+
+
+def test_evaluation_is_the_validation_of_training(run: smallvit.Run) -> None:
+    for part in ("val", "test"):
+        assert run.evaluate(part)["confusion"] == run.results["parts"][part]["confusion"]
+        assert run.evaluate(part)["loss"] == pytest.approx(run.results["parts"][part]["loss"], rel=1e-5)
+
+
 def test_model_file_says_what_it_holds(run: smallvit.Run) -> None:
     header = load_model(run.path / "model.safetensors").header
     assert header["class_names"] == ["cat", "dog"]
@@ -165,6 +187,38 @@ def test_threads_are_those_asked_for(
     asked.clear()
     work(run, photos)
     assert 3 not in asked
+
+
+LOOKS: list[Callable[..., Any]] = [
+    lambda run, photos, device: smallvit.evaluate(run.path, device=device),
+    lambda run, photos, device: smallvit.predict(run.path, photos / "cat" / "000.png", device=device),
+    lambda run, photos, device: smallvit.probe(run.path, linear=False, device=device),
+    lambda run, photos, device: smallvit.diagnose(run.path, images=8, show_progress=False, device=device),
+    lambda run, photos, device: run.predictor(device),
+]
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=["evaluate", "predict", "probe", "diagnose", "predictor"])
+def test_a_device_that_is_not_there_is_an_error_where_it_is_asked_for(
+    run: smallvit.Run, photos: Path, look: Callable[..., Any]
+) -> None:
+    with pytest.raises(
+        smallvit.UsageError, match=r"device 'toaster' cannot be used here: .* \(choices: auto, cpu, cuda"
+    ):
+        look(run, photos, "toaster")
+
+
+def test_auto_is_the_kind_of_device_of_the_run_or_the_cpu(run: smallvit.Run, tmp_path: Path) -> None:
+    assert device_for("auto", run) == torch.device("cpu")
+    elsewhere = smallvit.Run(shutil.copytree(run.path, tmp_path / "b"))
+    tree = elsewhere.read("recipe.json")
+    for trained_on in ("cuda:1", "meta"):
+        tree["resolved"]["device"] = trained_on
+        elsewhere.write("recipe.json", tree)
+        kind = trained_on.partition(":")[0]
+        is_here = kind != "cuda" or torch.cuda.is_available()
+        assert device_for("auto", elsewhere) == torch.device(kind if is_here else "cpu")
+    assert device_for("cpu", elsewhere) == torch.device("cpu")
 
 
 # ---- predict -----------------------------------------------------------------------------------------
@@ -299,6 +353,7 @@ def test_using_a_run_leaves_the_process_as_it_was(run: smallvit.Run, photos: Pat
         lambda: run.evaluate(),
         lambda: smallvit.evaluate(run.path, data=photos),
         lambda: run.model(),
+        lambda: run.predictor().probabilities(photos / "cat" / "000.png"),
         lambda: smallvit.resume(run.path, show_progress=False),
         lambda: smallvit.write_report([run], tmp_path / "report.html"),
     ):

@@ -399,6 +399,16 @@ def test_seeds_that_cannot_be(words: tuple[str, ...], message: str, tmp_path: Pa
     assert not (tmp_path / "a").exists()
 
 
+# ---- on which device ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "probe", "diagnose"])
+def test_a_device_that_is_not_there(command: str, place: Path) -> None:
+    files = [place / "photos" / "dog"] if command == "predict" else []
+    outcome = run_here(command, place / "runs" / "a", *files, "--device", "toaster")
+    fails(outcome, 2, "device 'toaster' cannot be used here", "choices: auto, cpu, cuda")
+
+
 # ---- a used --out ------------------------------------------------------------------------------------
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from helpers import make_folder
 from smallvit import make_recipe
 from smallvit.errors import SmallvitError, UsageError, nearest
+from smallvit.explain import explain
 from smallvit.listing.catalog import CATALOG, flat, recipe_page, toml_page
 from smallvit.listing.counted import counted_rows, stored_rows
 from smallvit.models.aliases import ALIASES, architecture
-from smallvit.objectives.base import all_options
+from smallvit.objectives.base import all_options, auxiliaries, objectives
 from smallvit.planning.plan import make_plan
 from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, preset_names, read_preset, validate
 
@@ -427,3 +429,35 @@ def test_the_decay_suits_the_optimizer() -> None:
         for name in ("adamw", "sgd")
     }
     assert decay == {"adamw": 0.05, "sgd": 5e-4}
+
+
+# ---- every mistake has words of ours -----------------------------------------------------------------
+
+ODD = [
+    None, "many", "", -1, 0, 0.5, 10**30, float("nan"), float("inf"), True, [], [1], ["a", "b"], [0.1, 0.2, 0.3],
+    [None, 2], {}, {"a": 1}, "9" * 5000,
+]  # fmt: skip
+SECTIONS = {"recipe": Recipe, **{name: kind.Options for name, kind in {**objectives(), **auxiliaries()}.items()}}
+
+
+def paths(model: type[BaseModel], outer: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        yield (*outer, name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from paths(field.annotation, (*outer, name))
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_no_mistake_is_told_in_the_words_of_the_library(name: str) -> None:
+    for path in paths(SECTIONS[name]):
+        for value in ODD:
+            tree: Any = value
+            for key in reversed(path):
+                tree = {key: tree}
+            try:
+                SECTIONS[name].model_validate(tree)
+            except ValidationError as error:
+                said = explain(error, SECTIONS[name], tree)
+                assert said.startswith((".".join(path), "unknown key")), said
+                for item in error.errors():
+                    assert item["type"] == "value_error" or item["msg"] not in said, said

@@ -17,21 +17,25 @@ from smallvit.console import bar, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
-from smallvit.planning.plan import Plan, make_plan, read_plan, show_plan, write_plan
+from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
 from smallvit.recipe import Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
+from smallvit.runs.axes import Place
 from smallvit.runs.execution import check_logs, execute
 from smallvit.runs.execution import report_runs as report
-from smallvit.runs.folder import RunFolder, check_free, create, seed_folder
-from smallvit.runs.group import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
-from smallvit.runs.inference import Prediction, evaluate, floors_for, predict, probe
+from smallvit.runs.folder import RunFolder, check_free, create
+from smallvit.runs.group import Diagnosis, Planned, create_group, diagnosis_of, run_members
+from smallvit.runs.inference import evaluate, floors_for, open_predictor, predict, probe
+from smallvit.runs.members import final_members, is_group
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.types import Prediction
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding
+    from smallvit.evaluation.predictor import Predictor
     from smallvit.runs.comparison import Comparison
 
 # From flags.py, inference.py and execution.py; all others are below.
@@ -65,7 +69,11 @@ class Run(RunFolder):
 
     def model(self) -> Any:
         """The trained timm model, in eval mode."""
-        return load_model(self.path / "model.safetensors").backbone.model
+        return load_model(self.path / "model.safetensors").predictor.backbone.model
+
+    def predictor(self, device: str = "auto") -> Predictor:
+        """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
+        return open_predictor(self.path, device)
 
 
 def train(
@@ -84,11 +92,11 @@ def train(
         logs = check_logs(log)
         if out is not None:
             check_free(out, overwrite)
-        plan = make_plan(asked, started)
+        plan, training = prepare(asked, started)
         folder = create(out or default_folder(plan.recipe), overwrite)
         show_plan(plan)
         run = write_plan(folder, plan, command_line())
-        execute(run, plan, logs)
+        execute(run, plan, logs, training)
         return Run(folder)
 
 
@@ -104,23 +112,21 @@ def train_seeds(
     if seeds < 2:
         raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
     asked = make_recipe(recipe, settings, data=data, **flags)
-    starts = member_starts(asked.model.init, range(asked.seed, asked.seed + seeds)) if asked.model.init else {}
+    places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
+    starts = member_starts(asked.model.init, places) if asked.model.init else {}
     if starts:
-        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[asked.seed])})})
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
     if asked.budget:
         asked = asked.model_copy(update={"budget": asked.budget * min(jobs, seeds) / seeds})
     with quiet(not show_progress):
         if out is not None:
             check_free(out, overwrite)
         plan = make_plan(asked, started)
-        first = plan.recipe.seed
-        plans = [_reseeded(plan, seed, starts.get(seed)) for seed in range(first, first + seeds)]
-        folder = out or default_folder(plan.recipe)
         show_plan(plan)
-        members = [Member(seed_folder(p.recipe.seed), p) for p in plans]
         group = create_group(
-            folder, members, command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds"
-        )
+            out or default_folder(plan.recipe), [Planned(place, _at(place, plan, starts)) for place in places],
+            command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds",
+        )  # fmt: skip
         return run_group(group, jobs)
 
 
@@ -136,10 +142,11 @@ def pretrain(
     return train(data, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)
 
 
-def _reseeded(plan: Plan, seed: int, start: Path | None) -> Plan:
-    changes: dict[str, Any] = {"seed": seed}
-    if start:
-        file = initial_file(str(start))
+def _at(place: Place, plan: Plan, starts: Mapping[Place, Path]) -> Plan:
+    """The same plan for another seed, from its own start where it has one."""
+    changes: dict[str, Any] = {} if place.seed is None else {"seed": place.seed}
+    if place in starts:
+        file = initial_file(str(starts[place]))
         changes["model"] = plan.recipe.model.model_copy(update={"init": str(file), "init_digest": digest(file)})
         own = [choice._replace(value=str(file)) if choice.key == "model.init" else choice for choice in plan.choices]
         plan = plan._replace(choices=own)
@@ -149,7 +156,7 @@ def _reseeded(plan: Plan, seed: int, start: Path | None) -> Plan:
 def run_group(folder: Path, jobs: int = 1) -> list[Run]:
     """Finish every run of a group folder, diagnose them where the group asks for it, then write its report."""
     run_members(folder, jobs)
-    runs = [Run(path) for path in member_paths(folder)]
+    runs = open_runs(folder)
     if asked := diagnosis_of(folder):
         _diagnose_others(runs, asked)
     report(runs, folder / "report.html")
@@ -172,7 +179,7 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway."""
     folder = Path(folder)
     with quiet(not show_progress):
-        if (folder / "group.json").is_file():
+        if is_group(folder):
             return run_group(folder, jobs)
         run = Run(folder)
         if run.finished:
@@ -186,7 +193,7 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
 
 def diagnose(
     folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
-    show_progress: bool = True,
+    device: str = "auto", show_progress: bool = True,
 ) -> list[Finding]:  # fmt: skip
     """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
 
@@ -195,7 +202,7 @@ def diagnose(
     from smallvit.diagnosis.diagnose import diagnose as measure_run
 
     with quiet(not show_progress):
-        found = measure_run(folder, against, images, threads)
+        found = measure_run(folder, against, images, threads, device)
         report([Run(folder)], Path(folder) / "report.html")
     return found
 
@@ -231,9 +238,9 @@ def compare(
 
 
 def open_runs(folder: str | Path) -> list[Run]:
-    """The run of a folder, or the runs of a group."""
+    """The run of a folder, or the runs of a group that count."""
     folder = Path(folder)
-    return [Run(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [Run(folder)]
+    return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]
 
 
 def default_folder(recipe: Recipe) -> Path:

@@ -10,7 +10,8 @@ from pathlib import Path
 from smallvit.api import Run, command_line, make_recipe, run_group
 from smallvit.console import quiet, say
 from smallvit.planning.plan import make_plan, show_plan
-from smallvit.runs.group import Diagnosis, Member, create_group
+from smallvit.runs.axes import Place
+from smallvit.runs.group import Diagnosis, Planned, create_group
 
 MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")  # the others are diagnosed against the last
 
@@ -21,14 +22,14 @@ def demo(
     """Train the models beside each other, one thread each, and write one report. `quick` is a smoke test of seconds."""
     epochs, per_class = (2, 20) if quick else (50, 100)
     with quiet(not show_progress):
-        members: list[Member] = []
+        arms: list[Planned] = []
         for model in MODELS:
             asked = make_recipe("demo", data="mnist5k", model=model, epochs=epochs, per_class=per_class, threads=1)
-            plan = make_plan(asked, with_floors=not members)
+            plan = make_plan(asked, with_floors=not arms)
             # The floors depend on the data alone: compute them once.
-            members.append(Member(model, plan._replace(floors=members[0].plan.floors) if members else plan))
-        say(f"{', '.join(MODELS)} on {len(members[0].plan.split.train):,} real digits, one process each")
-        show_plan(members[0].plan)
+            arms.append(Planned(Place(arm=model), plan._replace(floors=arms[0].plan.floors) if arms else plan))
+        say(f"{', '.join(MODELS)} on {len(arms[0].plan.split.train):,} real digits, one process each")
+        show_plan(arms[0].plan)
         diagnosis = Diagnosis(against=MODELS[-1], images=32 if quick else 256)
-        folder = create_group(out, members, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
+        folder = create_group(out, arms, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
         return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,22 +20,21 @@ def explain(
 
     `inside` is where the model stands in the recipe ("objective."); `flags` are the keys that were given by a flag.
     """
-    lines: dict[str, list[str]] = {}
+    mistakes: dict[str, str] = {}
+    accepted: dict[str, list[str]] = {}  # a value of several kinds (a number or 'auto') has a reason for each
     for item in error.errors():
         names, section = _walk(model, [str(part) for part in item["loc"]])
         key = inside + ".".join(names)
         if item["type"] == "extra_forbidden":
             by_flag = f" ({flags[key]})" if key in flags else ""
-            lines[key] = [f"unknown key {key!r}{by_flag}: {_nearest_key(names, section, model, inside)}"]
+            mistakes[key] = f"unknown key {key!r}{by_flag}: {_nearest_key(names, section, model, inside)}"
             continue
         value = _value_at(given, names, item["input"])
-        entry = lines.setdefault(key, [f"{flags[key]} {value}" if key in flags else f"{key} = {value!r}"])
-        text = _accepted(item, key, section)
-        if key in flags and text == "should be 'auto'":
-            text = "leave it out"  # most flags take numbers only
-        if text not in entry:
-            entry.append(text)
-    return "; ".join(": ".join([mistake, *_joined(accepted)]) for mistake, *accepted in lines.values())
+        mistakes[key] = f"{flags[key]} {value}" if key in flags else f"{key} = {value!r}"
+        text = _accepted(item, key, section, by_flag=key in flags)
+        if text not in accepted.setdefault(key, []):
+            accepted[key].append(text)
+    return "; ".join(": ".join([mistake, *_joined(accepted.get(key, []))]) for key, mistake in mistakes.items())
 
 
 def _joined(accepted: list[str]) -> list[str]:
@@ -44,32 +42,42 @@ def _joined(accepted: list[str]) -> list[str]:
     return [" or ".join([accepted[0], *(text.removeprefix("should be ") for text in accepted[1:])])] if accepted else []
 
 
-_PLAINER = {
-    "Value error, ": "",
-    "Input should be ": "should be ",
-    "Field required": "should hold more numbers",
-    r"Tuple should have at most (\d+) items.*": r"should hold \1 numbers",
-    ", (unable to|got a) .*": "",
-    "a valid integer": "a whole number",
-    "a valid number": "a number",
-    "a valid boolean": "true or false",
-    "a valid string": "a word",
-    "a valid tuple": "a list of numbers",
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "greater than": "more than",
+# What would be accepted, by the type of pydantic's error; the names in braces stand in its context.
+_ACCEPTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
+    "int_parsing_size": "should be a whole number of fewer digits",
+    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
+    "finite_number": "should be a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
+    "string_type": "should be a word",
+    "tuple_type": "should be a list of numbers",
+    "missing": "should hold more numbers",  # no key is required: it is a place of a tuple
+    "too_long": "should hold {max_length} numbers",
+    "greater_than": "should be more than {gt}",
+    "greater_than_equal": "should be at least {ge}",
+    "less_than": "should be less than {lt}",
+    "less_than_equal": "should be at most {le}",
+    "literal_error": "should be {expected}",
+    "value_error": "{error}",
 }
+_OF_SECTIONS = {"model_type", "model_attributes_type", "dict_type"}
 
 
-def _accepted(item: ErrorDetails, key: str, section: type[BaseModel]) -> str:
-    """pydantic's message in everyday words."""
-    if item["type"] in {"model_type", "model_attributes_type", "dict_type"}:
-        example = "name" if item["type"] == "dict_type" else next(iter(section.model_fields))
+def _accepted(item: ErrorDetails, key: str, section: type[BaseModel], by_flag: bool) -> str:
+    kind, context = item["type"], item.get("ctx", {})
+    if kind in _OF_SECTIONS:
+        example = "name" if kind == "dict_type" else next(iter(section.model_fields))
         return f"it is a section; set its keys, for example {key}.{example}=..."
-    text = item["msg"]
-    for pattern, plain in _PLAINER.items():
-        text = re.sub(pattern, plain, text)
-    return text
+    if by_flag and context.get("expected") == "'auto'":
+        return "leave it out"  # most flags take numbers only
+    if kind not in _ACCEPTED:
+        return item["msg"]
+    return _ACCEPTED[kind].format_map({name: _plain(value) for name, value in context.items()})
+
+
+def _plain(value: Any) -> str:
+    """A limit as it was written: 0, not 0.0."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _nearest_key(names: list[str], section: type[BaseModel], model: type[BaseModel], inside: str) -> str:
@@ -105,9 +113,9 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
 
 def _value_at(given: Mapping[str, Any], names: list[str], otherwise: Any) -> Any:
     """The whole value that was given for a key, where pydantic names only the element it stumbled over."""
-    found: Any = given
+    value: Any = given
     for name in names:
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             return otherwise
-        found = found[name]
-    return found
+        value = value[name]
+    return value

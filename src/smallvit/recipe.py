@@ -1,7 +1,7 @@
 """The recipe: one frozen object that holds everything that decides a result.
 
 A preset is a small TOML file under recipes/; flags and `--set a.b=value` lie on top of it. `auto` is a
-value: `resolve.py` replaces each one and says why. Unknown keys and impossible values are usage errors
+value: `planning/resolve.py` replaces each one and says why. Unknown keys and impossible values are usage errors
 that name the choices.
 """
 
@@ -222,8 +222,8 @@ def validate(tree: Mapping[str, Any], origin: str = "", flags: Mapping[str, str]
 
 def parse_assignment(text: str) -> tuple[str, Any]:
     """`a.b=value` from the command line; the value is TOML, and a bare word is a string."""
-    path, found, raw = text.partition("=")
-    if not found or not path.strip():
+    path, sign, raw = text.partition("=")
+    if not sign or not path.strip():
         raise UsageError(f"--set {text!r}: write it as section.key=value, for example optimizer.lr=0.001")
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
@@ -245,13 +245,13 @@ def parse_duration(text: str) -> float:
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted keys, as `--set` takes them."""
-    found: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            dotted |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            dotted[f"{prefix}{key}"] = value
+    return dotted
 
 
 # ---- presets -----------------------------------------------------------------------------------------

@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 class Features(NamedTuple):
-    """What a backbone returns: one vector per image, and the grids of its stages (the last stage last)."""
+    """What a backbone returns: one vector per image, and the grids of its stages (the last stage last).
+
+    Grids are as the stages leave them; `Backbone.normed` gives the last one as the model's final norm leaves it.
+    """
 
     pooled_BD: Tensor
     grids: tuple[Tensor, ...]  # each B D H W
@@ -40,9 +43,61 @@ class Context(NamedTuple):
     generator: torch.Generator
 
 
+class Seen(NamedTuple):
+    """What an objective really used: A images as they went through the backbone, and what came out of it.
+
+    Of several crops of each image all A are here, crop by crop. An image keeps the share `share_A` of itself, the rest
+    comes from row `partner_A`; both are None where nothing was mixed.
+    """
+
+    images_ACHW: Tensor
+    labels_A: Tensor
+    index_A: Tensor  # row of each image in its ImageSet
+    features: Features
+    partner_A: Tensor | None = None
+    share_A: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls, batch: Batch, images_ACHW: Tensor, features: Features, partner_A: Tensor | None = None,
+        share_A: Tensor | None = None,
+    ) -> Seen:  # fmt: skip
+        """Labels and rows come from the batch, repeated for every crop of an image."""
+        crops = len(images_ACHW) // len(batch.labels_B)
+        labels_A, index_A = (rows.repeat(crops) if crops > 1 else rows for rows in (batch.labels_B, batch.index_B))
+        return cls(images_ACHW, labels_A, index_A, features, partner_A, share_A)
+
+
 class Loss(NamedTuple):
-    """`total` is what is minimised; `parts` are logged; `features` are what auxiliary losses look at."""
+    """`total` is what is minimised; `parts` are logged; `seen` is what auxiliary losses look at."""
 
     total: Tensor
     parts: dict[str, Tensor]
-    features: Features
+    seen: Seen
+
+
+class World(NamedTuple):
+    """The processes that train one model together, and which of them this is.
+
+    Nothing random is keyed by the rank: what a sample draws depends on its place in the whole batch.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def writes(self) -> bool:
+        """One process writes the run folder; the others would write the same."""
+        return self.rank == 0
+
+
+ALONE = World()
+
+
+class Prediction(NamedTuple):
+    """What a model says of one image file."""
+
+    file: str
+    label: str | None  # None: the file could not be read
+    probability: float | None
+    problem: str = ""

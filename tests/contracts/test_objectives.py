@@ -19,7 +19,7 @@ from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.objectives import Objective, TaskInfo, auxiliaries, objectives
 from smallvit.objectives.base import options_of
-from smallvit.types import Batch, Context, Features, Loss
+from smallvit.types import Batch, Context, Features, Loss, Seen
 
 SIZE, CLASSES, IMAGES = 16, 5, 40
 
@@ -27,6 +27,9 @@ SIZE, CLASSES, IMAGES = 16, 5, 40
 def backbone() -> Backbone:
     torch.manual_seed(0)
     made = create_backbone("resnet_nano", {}, num_classes=CLASSES, in_chans=3, img_size=SIZE)
+    with torch.no_grad():
+        for parameter in made.parameters():  # scales that start at zero stop the gradient of what stands before them
+            parameter.add_(0.02 * torch.randn_like(parameter))
     return made.eval()  # BatchNorm over a batch would tie its images together
 
 
@@ -38,7 +41,9 @@ def objective(name: str, of: Backbone, **options: Any) -> Objective:
 def batch(of: Objective, count: int = 6) -> Batch:
     """The views that the objective asks for, of made-up images."""
     draw = torch.Generator().manual_seed(1)
-    views = tuple(torch.randn(view.copies * count, 3, view.size, view.size, generator=draw) for view in of.views)
+    views = tuple(
+        torch.randn(view.copies * count, 3, view.size, view.size, generator=draw) for view in of.views_at(0, 3)
+    )
     return Batch(views, torch.arange(count) % CLASSES, torch.arange(count) * 3)
 
 
@@ -54,15 +59,37 @@ def test_contract(name: str) -> None:
     found: Loss = made(model, images, context())
     assert found.total.ndim == 0 and found.total.isfinite() and found.total.requires_grad
     assert found.parts and all(part.ndim == 0 and not part.requires_grad for part in found.parts.values())
-    assert found.features.pooled_BD.ndim == 2 and found.features.grids
+    check_seen(found.seen, images)
     found.total.backward()
-    assert all(p.grad is not None for key, p in model.named_parameters() if "fc" not in key), "a part learns nothing"
-    assert all(p.grad is not None for p in made.parameters() if p.requires_grad)
+    assert not (idle := unmoved(model)) or (idle == {"model.fc.weight", "model.fc.bias"} and not made.classifies)
+    assert not unmoved(made)
     again = made(model, images, context())
     assert torch.equal(again.total, found.total), "the same generator gives another loss"
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     made.after_step(model, context())
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+
+
+def unmoved(module: nn.Module) -> set[str]:
+    """Parameters that learn nothing: no gradient, or one of zeros alone."""
+    trained = {key: p.grad for key, p in module.named_parameters() if p.requires_grad}
+    return {key for key, gradient in trained.items() if gradient is None or not gradient.any()}
+
+
+def check_seen(seen: Seen, images: Batch) -> None:
+    """What auxiliary losses are given fits together, row by row."""
+    A = len(seen.images_ACHW)
+    assert A % len(images.labels_B) == 0
+    assert len(seen.labels_A) == len(seen.index_A) == len(seen.features.pooled_BD) == A
+    assert seen.features.pooled_BD.ndim == 2 and seen.features.grids
+    assert torch.equal(seen.index_A // 3 % CLASSES, seen.labels_A)
+    plain = images.views[0][:A]
+    if seen.partner_A is None or seen.share_A is None:
+        assert torch.equal(seen.images_ACHW, plain)
+    else:
+        error = seen.images_ACHW - torch.where(seen.images_ACHW == plain, plain, plain[seen.partner_A])
+        kept = (seen.images_ACHW == plain).flatten(1).float().mean(1)
+        assert not error.any() and torch.allclose(kept, seen.share_A, atol=0.02)
 
 
 @pytest.mark.parametrize("name", objectives())
@@ -142,6 +169,25 @@ def test_mixing_weighs_the_losses_of_both_labels(mixup: float, cutmix: float, pe
     torch.testing.assert_close(total, (mixed.lam_B * own + (1 - mixed.lam_B) * other).mean())
     assert not torch.isclose(total, supervised(label_smoothing=0.1)[0])
     assert not torch.equal(total, supervised(seed=1, label_smoothing=0.1, mixup=mixup, cutmix=cutmix, mix_per=per)[0])
+
+
+def test_auxiliary_losses_see_what_was_mixed() -> None:
+    model = backbone()
+    made = objective("supervised", model, mixup=0.8)
+    images = batch(made)
+    seen = made(model, images, context()).seen
+    mixed = mix(images.views[0], context().generator, mixup=0.8, cutmix=0.0, per="element")
+    assert torch.equal(seen.images_ACHW, mixed.images_BCHW)
+    assert torch.equal(seen.partner_A, mixed.partner_B) and torch.equal(seen.share_A, mixed.lam_B)
+    torch.testing.assert_close(seen.features.pooled_BD, model(mixed.images_BCHW).pooled_BD)
+
+
+@pytest.mark.parametrize("options", [{}, {"mixup": 0.8, "mix_prob": 0.0}, {"mixup": 0.8, "mix_alternate": True}])
+def test_where_nothing_is_mixed_there_are_no_partners(options: dict[str, Any]) -> None:
+    model = backbone()
+    made = objective("supervised", model, **options)  # the second epoch: CutMix's turn, which is off
+    check_seen(seen := made(model, batch(made), context()).seen, batch(made))
+    assert seen.partner_A is None and seen.share_A is None
 
 
 def test_mixing_with_probability_zero_is_no_mixing() -> None:

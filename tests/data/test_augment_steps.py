@@ -198,7 +198,9 @@ def loader(count: int = 103, batch_size: int = 10, views: tuple[View, ...] = (Vi
     labels = torch.arange(count)
     pictures = ImageSet(images(count), labels, ("a",), {}, (), "", "")
     augmenter = make(crop="pad", flip=0.5, randaugment=2, erase=0.25)
-    return Loader(DeviceImages(pictures, augmenter, torch.device("cpu")), labels, views, batch_size, 0, **options)
+    return Loader(
+        DeviceImages(pictures, augmenter, torch.device("cpu")), labels, lambda epoch: views, batch_size, 0, **options
+    )
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 3, 7])
@@ -227,9 +229,8 @@ def test_the_recipe_says_how_often() -> None:
 
 @pytest.mark.parametrize("views", [(View(1, 32),), (View(2, 24, (0.4, 1.0)), View(3, 16, (0.1, 0.4)))])
 def test_several_batches_at_a_time_are_the_same_batches(views: tuple[View, ...]) -> None:
-    grouped, single = loader(views=views), loader(views=views)
-    single.together = 1
-    assert grouped.together > 1
+    grouped, single = loader(views=views), loader(views=views, at_once=1)
+    assert grouped.together(2) > 1 and single.together(2) == 1
     for number in (*range(10), 3, 0, 9):
         a, b = grouped.batch(2, number), single.batch(2, number)
         assert torch.equal(a.index_B, b.index_B)
@@ -242,8 +243,8 @@ def test_several_batches_at_a_time_are_the_same_batches(views: tuple[View, ...])
 
 
 def test_groups_are_small_where_images_are_large() -> None:
-    assert loader(views=(View(1, 512),)).together == 1
-    assert loader(count=25).together == 2  # no more than the epoch has
+    assert loader(views=(View(1, 512),)).together(0) == 1
+    assert loader(count=25).together(0) == 2  # no more than the epoch has
 
 
 # ---- the recipe ----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from smallvit import Run
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.errors import RunError, UsageError
+from smallvit.models.features import Backbone
 
 Trained = Callable[[str], Run]
 
@@ -59,6 +60,18 @@ def test_shown_are_images_that_it_is_surely_right_and_surely_wrong_about(trained
         surest = np.argsort(np.where(kind, -sure, 1))[:3]
         assert shown["true"][place] == [str(label) for label in stored["labels"][surest]]
         assert shown["predicted"][place] == [str(answer) for answer in answers[surest]]
+
+
+def test_every_image_is_predicted_once(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The classifier answers for the images judged and for those of training; what it says is shown and counted."""
+    seen: list[int] = []
+    classify = Backbone.classify
+    monkeypatch.setattr(
+        Backbone, "classify", lambda self, pooled: (seen.append(len(pooled)), classify(self, pooled))[1]
+    )
+    diagnose(trained("vit_pico").path, images=20)
+    tried = [2, 2]  # made-up images that a model is tried with when it is built: this one, and the untrained
+    assert sorted(seen) == sorted([*tried, 20, 20])
 
 
 def test_findings_come_by_weight_and_again_the_same(trained: Trained) -> None:

@@ -33,7 +33,7 @@ def test_vectors_of_every_block_or_stage(name: str) -> None:
 def test_neighbours_and_rank_are_those_of_the_probe() -> None:
     torch.manual_seed(0)
     backbone = create_backbone("vit_pico", {}, num_classes=3, in_chans=1, img_size=16)
-    train, judged = (Labelled(torch.randn(40, 1, 16, 16), torch.arange(40) % 3) for _ in range(2))
+    train, judged = (Labelled(torch.randn(40, 1, 16, 16), torch.arange(40) % 3, torch.zeros(40, 3)) for _ in range(2))
     inputs = Inputs(backbone, backbone, judged, train, Known("test", classes=3))
     neighbours, rank = Neighbours().measure(inputs), Rank().measure(inputs)
     assert neighbours is not None and rank is not None

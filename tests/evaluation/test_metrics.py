@@ -5,11 +5,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from smallvit.evaluation.metrics import Score, predict_logits, score, summary, worst_mistakes
+from smallvit.evaluation.metrics import Score, score, summary, worst_mistakes
 from smallvit.evaluation.statistics import wilson
-from smallvit.models.features import create_backbone
 from smallvit.training.loop import Best
 
 NAMES = ("cat", "dog", "emu")
@@ -47,35 +45,10 @@ def test_worst_mistakes_are_the_surest_wrong_answers() -> None:
     assert worst_mistakes(LOGITS, LOGITS.argmax(1), 5).tolist() == []
 
 
-def test_predictions_in_order_without_gradients_and_the_mode_put_back() -> None:
-    backbone = create_backbone("resnet_nano", {}, num_classes=3, in_chans=1, img_size=8)
-    nn.init.normal_(backbone.model.fc.weight)
-    images, labels = torch.randn(7, 1, 8, 8), torch.arange(7) % 3
-    statistics = {name: buffer.clone() for name, buffer in backbone.named_buffers()}
-    for training in (True, False):
-        backbone.train(training)
-        logits, found = predict_logits(backbone, zip(images.split(3), labels.split(3), strict=True))
-        assert backbone.training is training and backbone.model.bn1.training is training
-        assert not logits.requires_grad
-        assert torch.equal(found, labels)
-        torch.testing.assert_close(logits, backbone.eval().model(images), rtol=1e-4, atol=1e-5)
-    assert all(torch.equal(buffer, statistics[name]) for name, buffer in backbone.named_buffers())
-
-
-def test_the_mode_is_put_back_after_an_error() -> None:
-    backbone = create_backbone("resnet_nano", {}, num_classes=3, in_chans=1, img_size=8).train()
-    with pytest.raises(RuntimeError):
-        predict_logits(backbone, [(torch.zeros(1, 2, 8, 8), torch.zeros(1))])
-    assert backbone.training
-
-
 def test_score() -> None:
-    backbone = create_backbone("resnet_nano", {}, num_classes=3, in_chans=1, img_size=8)
-    images, labels = torch.randn(7, 1, 8, 8), torch.arange(7) % 3
-    logits, _ = predict_logits(backbone, [(images, labels)])
-    found = score(backbone, zip(images.split(4), labels.split(4), strict=True))
-    assert found.accuracy == pytest.approx(float((logits.argmax(1) == labels).double().mean()))
-    assert found.loss == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
+    found = score(LOGITS, LABELS)
+    assert found.accuracy == pytest.approx(float((LOGITS.argmax(1) == LABELS).double().mean()))
+    assert found.loss == pytest.approx(float(F.cross_entropy(LOGITS, LABELS)), rel=1e-5)
     assert found.is_finite and not Score(0.9, math.nan).is_finite and not Score(0.9, math.inf).is_finite
 
 

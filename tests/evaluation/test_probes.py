@@ -20,12 +20,10 @@ from smallvit.evaluation.probes import (
     Frozen,
     collapse_signs,
     effective_rank,
-    extract,
     knn_probe,
     knn_votes,
     linear_probe,
 )
-from smallvit.models.features import create_backbone
 from smallvit.training.checkpoint import read_tensors, write_tensors
 
 
@@ -73,17 +71,6 @@ def test_the_strength_of_the_linear_probe_is_chosen_on_the_validation_part() -> 
     train, val, test = clouds(90), clouds(30, seed=1), clouds(60, seed=2)
     assert "C = 0.01, chosen on the validation part" in linear_probe(train, val, test)["why"]
     assert "C = 1, not chosen" in linear_probe(train, None, test)["why"]
-
-
-def test_features_are_those_under_the_classifier() -> None:
-    torch.manual_seed(0)
-    backbone = create_backbone("resnet_nano", {}, num_classes=3, in_chans=3, img_size=8).train()
-    images, labels = numbers(6, 3, 8, 8), torch.arange(6)
-    found = extract(backbone, zip(images.split(4), labels.split(4), strict=True))
-    assert backbone.training and not found.features_ND.requires_grad
-    with torch.no_grad():
-        torch.testing.assert_close(backbone.classify(found.features_ND), backbone.eval().model(images))
-    assert torch.equal(found.labels_N, labels)
 
 
 # ---- collapse ------------------------------------------------------------------------------------------

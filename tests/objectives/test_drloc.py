@@ -32,7 +32,7 @@ from smallvit.objectives.drloc import (
 )
 from smallvit.planning.plan import make_plan, show_plan
 from smallvit.training.checkpoint import read_tensors
-from smallvit.types import Batch, Context, Features
+from smallvit.types import Batch, Context, Features, Seen
 
 SEVEN = (7, 7)
 
@@ -276,7 +276,8 @@ def auxiliary(model: str, size: int, **options: Any) -> tuple[Any, Any]:
 def apply(backbone: Any, aux: Any, size: int, progress: float = 0.5) -> Any:
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(2))
     context = Context(epoch=5, step=50, progress=progress, generator=torch.Generator().manual_seed(1))
-    return aux(backbone.eval()(images), Batch((images,), torch.zeros(2), torch.arange(2)), context)
+    seen = Seen(images, torch.zeros(2), torch.arange(2), backbone.eval()(images))
+    return aux(backbone, seen, context)
 
 
 @pytest.mark.parametrize("model", ["vit_nano", "resnet_nano", "swin_nano", "pvt_v2_b0_32"])
@@ -310,15 +311,30 @@ def test_every_stage_of_a_model_with_one_is_refused() -> None:
         auxiliary("vit_nano", 32, multiscale=True)
 
 
-def test_before_or_after_the_final_norm() -> None:
-    grids = {}
-    for norm in ("before", "after"):
-        backbone, _ = auxiliary("vit_nano", 32, norm=norm)
-        grids[norm] = backbone.eval()(torch.ones(1, 3, 32, 32)).grids[-1]
-        last = backbone.model.norm
-    expected = last(grids["before"].flatten(2).transpose(1, 2)).transpose(1, 2).reshape(grids["after"].shape)
-    torch.testing.assert_close(grids["after"], expected)
-    assert not torch.allclose(grids["before"], grids["after"])
+@pytest.mark.parametrize("model", ["vit_nano", "swin_nano", "t2t_nano"])
+def test_before_or_after_the_final_norm(model: str) -> None:
+    """One backbone serves both: what it gives does not depend on the losses that look at it."""
+    backbone, before = auxiliary(model, 32)
+    _, after = auxiliary(model, 32, norm="after")
+    after.load_state_dict(before.state_dict())
+    with torch.no_grad():
+        backbone.model.norm.weight.mul_(3)  # else the norm of a normed grid would be the same
+        images = torch.randn(2, 3, 32, 32)
+        features = backbone.eval()(images)
+        seen = Seen(images, torch.zeros(2), torch.arange(2), features)
+        normed = seen._replace(
+            features=features._replace(grids=(*features.grids[:-1], backbone.normed(features.grids[-1])))
+        )
+        losses = [
+            aux(backbone, given, Context(5, 50, 0.5, torch.Generator().manual_seed(1))).parts["drloc"]
+            for aux, given in ((before, seen), (after, seen), (before, normed))
+        ]
+    assert torch.equal(losses[1], losses[2]) and not torch.isclose(losses[0], losses[1])
+
+
+def test_a_model_whose_normed_grid_is_not_known_is_refused() -> None:
+    with pytest.raises(UsageError, match="norm = after: the last grid of Hiera is not known"):
+        auxiliary("hiera_tiny_224", 224, norm="after")
 
 
 def test_the_order_of_a_batch_changes_nothing_but_the_pairs() -> None:
@@ -450,8 +466,11 @@ def test_the_loss_draws_from_nothing_that_the_rest_draws_from(tmp_path: Path) ->
 
 
 def test_features_of_another_objective_will_do() -> None:
-    _, aux = auxiliary("vit_nano", 32)
+    backbone, aux = auxiliary("vit_nano", 32)
     features = Features(torch.zeros(6, 64), (torch.randn(6, 64, 8, 8, requires_grad=True),))
     context = Context(0, 0, 0.2, torch.Generator().manual_seed(0))
-    found = aux(features, Batch((torch.zeros(3, 3, 32, 32),) * 2, torch.zeros(3), torch.arange(3)), context)
-    assert found.total.requires_grad and found.features is features
+    batch = Batch((torch.zeros(6, 3, 32, 32),) * 2, torch.zeros(3), torch.arange(3))
+    seen = Seen.of(batch, batch.views[0], features)
+    assert seen.index_A.tolist() == [0, 1, 2, 0, 1, 2]
+    found = aux(backbone, seen, context)
+    assert found.total.requires_grad and found.seen is seen

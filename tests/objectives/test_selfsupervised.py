@@ -240,7 +240,7 @@ def test_small_crops_of_another_size() -> None:
         made = objective(name, model, small_size=8, small_crops=3)
         assert [(view.copies, view.size) for view in made.views] == [(2, 16), (3, 8)]
         found = made(model, batch(made), context())
-        assert found.total.isfinite() and len(found.features.pooled_BD) == 12
+        assert found.total.isfinite() and len(found.seen.features.pooled_BD) == 12
 
 
 def test_crops_of_equal_size_share_one_forward_pass() -> None:

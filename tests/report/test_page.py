@@ -304,6 +304,16 @@ def test_seeds_of_two_ways_to_train_one_model_go_by_their_folders(make_run: Make
         assert f"{way}, seed 0" in text and f"{way}, seed 1" in text
 
 
+def test_arms_and_folds_of_a_group_are_summed_up(make_run: MakeRun, tmp_path: Path, out: Path) -> None:
+    axes = {f"{arm}-{fold}": {"arm": arm, "fold": fold} for arm in ("mild", "strong") for fold in (0, 1)}
+    runs = [make_run(f"study/{name}", epochs=20 + number) for number, name in enumerate(axes)]
+    (tmp_path / "study" / "group.json").write_text(json.dumps({"members": list(axes), "axes": axes}))
+    text = read(runs, out).text
+    for arm in ("mild", "strong"):
+        assert f"{arm}, mean of 2 folds" in text and f"Over 2 folds, {arm} labels" in text
+        assert f"{arm}, fold 0" in text and f"{arm}, fold 1" in text
+
+
 def test_an_unfinished_run_is_refused(make_run: MakeRun, out: Path) -> None:
     run = make_run()
     (run.path / "results.json").unlink()

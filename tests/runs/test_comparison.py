@@ -98,6 +98,39 @@ def test_only_common_seeds_are_paired(tmp_path: Path) -> None:
         compare(open_sides([one, alone]))
 
 
+def test_arms_of_one_group_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    study, axes = tmp_path / "study", {}
+    shares = {"plain": (0.8, 0.81, 0.79), "better": (0.9, 0.905, 0.89)}
+    for arm, accuracies in shares.items():
+        for seed, accuracy in enumerate(accuracies):
+            make_run(study / f"{arm}-{seed}", np.arange(N) < round(accuracy * N), seed=seed)
+            axes[f"{arm}-{seed}"] = {"arm": arm, "seed": seed}
+    make_run(study / "better-0-first", np.arange(N) < 0, finished=False)
+    axes["better-0-first"] = {"arm": "better", "seed": 0, "stage": "first"}
+    (study / "group.json").write_text(json.dumps({"members": list(axes), "axes": axes}))
+    (found,) = compare(open_sides([study]))
+    assert (found.first, found.second, found.paired_by, found.n) == ("plain", "better", "seeds", 3)
+    assert found.difference == pytest.approx(np.subtract(*map(np.mean, shares.values())), abs=1e-3) and found.real
+
+
+def test_folds_are_paired_and_never_with_seeds(tmp_path: Path) -> None:
+    groups = []
+    for model, accuracies in {"vit_nano": (0.8, 0.7, 0.9), "dhvt_nano": (0.82, 0.75, 0.91)}.items():
+        axes = {f"fold-{fold}": {"fold": fold} for fold in range(3)}
+        for fold, accuracy in enumerate(accuracies):  # every fold is judged on images of its own
+            rows = range(fold * N, (fold + 1) * N)
+            make_run(tmp_path / model / f"fold-{fold}", np.arange(N) < round(accuracy * N), model=model, rows=rows)
+        (tmp_path / model / "group.json").write_text(json.dumps({"members": list(axes), "axes": axes}))
+        groups.append(tmp_path / model)
+    (found,) = compare(open_sides(groups))
+    assert (found.paired_by, found.n) == ("folds", 3) and "Over 3 folds vit_nano is" in found.sentence
+    seeds = make_group(tmp_path / "seeds", [0.8, 0.9], "cvt_nano")
+    with pytest.raises(
+        UsageError, match="vit_nano has folds 0, 1, 2 and cvt_nano has seeds 0, 1: pairing takes two runs"
+    ):
+        compare(open_sides([groups[0], seeds]))
+
+
 def test_what_else_differs_is_told(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, np.arange(N) < 300, seed=seed) for seed, name in enumerate("abc")]
     for run, asked in zip(runs, ({"epochs": 5}, {"epochs": 9}, {"epochs": 9, "optimizer": {"lr": 0.1}}), strict=True):

@@ -9,7 +9,6 @@ import torch
 from tiny_runs import Reference, same_bits, training
 
 from smallvit.errors import RunError
-from smallvit.evaluation.metrics import predict_logits
 from smallvit.training.checkpoint import load_model, model_header, read_tensors, save_model, save_state, write_tensors
 
 TENSORS = {
@@ -60,14 +59,12 @@ def test_a_model_needs_only_its_file(recipe: str, tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), random_state)
     assert loaded.header["class_names"] == list(names)
     assert loaded.header["weights"] == {"which": "last", "ema": True, "epoch": 3}
-    assert not loaded.backbone.training
-    rows = t.val_rows[:32]
-    ((images, labels),) = t.loader.images.plain(rows, 8)
-    again = loaded.augmenter.prepare(t.loader.images.take(rows), 8)
-    assert torch.equal(again, images)
-    expected, _ = predict_logits(t.evaluated, [(images, labels)])
-    found, _ = predict_logits(loaded.backbone, [(again, labels)])
-    torch.testing.assert_close(found, expected)
+    predictor, rows = loaded.predictor, t.val_rows[:32]
+    assert not predictor.backbone.training and predictor.class_names == names
+    exam = t.exam(rows)
+    assert predictor.preparation == exam.preparation
+    expected = exam.predictor(t.evaluated).logits(exam.images, rows)
+    torch.testing.assert_close(predictor.logits(exam.images, rows), expected)
     assert expected.std() > 0
 
 

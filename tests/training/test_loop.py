@@ -18,7 +18,7 @@ from torch import nn
 
 import smallvit
 from smallvit.errors import UsageError
-from smallvit.models.features import create_backbone
+from smallvit.models.features import Backbone, create_backbone
 from smallvit.planning.plan import FINISH_SECONDS, make_plan
 from smallvit.recipe import ScheduleSpec
 from smallvit.training.budget import (
@@ -34,7 +34,7 @@ from smallvit.training.checkpoint import read_tensors
 from smallvit.training.loop import train
 from smallvit.training.optimizer import learning_rate, parameter_groups
 from smallvit.training.step import Step
-from smallvit.types import Batch, Context, Features, Loss
+from smallvit.types import Batch, Context, Loss, Seen
 
 # ---- the loop ------------------------------------------------------------------------------------------
 
@@ -302,9 +302,9 @@ def test_average_is_what_gets_validated() -> None:
 
 def test_auxiliary_losses_are_added_and_reach_the_backbone() -> None:
     class Extra(nn.Module):
-        def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:
-            found = features.grids[-1].square().mean() / 2
-            return Loss(found, {"extra": found.detach()}, features)
+        def forward(self, backbone: Backbone, seen: Seen, ctx: Context) -> Loss:
+            total = seen.features.grids[-1].square().mean() / 2
+            return Loss(total, {"extra": total.detach()}, seen)
 
     t = training()
     batch, ctx = t.loader.batch(0, 0), Context(0, 0, 0.0, torch.Generator().manual_seed(1))
@@ -314,6 +314,29 @@ def test_auxiliary_losses_are_added_and_reach_the_backbone() -> None:
     torch.testing.assert_close(both.total, alone.total + both.parts["extra"])
     both.total.backward()
     assert all(p.grad is not None for p in t.step.backbone.parameters())
+
+
+def test_the_loop_calls_what_stands_around_the_step() -> None:
+    """DDP and compiled modules do; all that is stored, judged and averaged is the bare step's."""
+
+    class Around(nn.Module):
+        calls = 0
+
+        def __init__(self, step: Step) -> None:
+            super().__init__()
+            self.step = step
+
+        def forward(self, batch: Batch, ctx: Context) -> Loss:
+            self.calls += 1
+            return self.step(batch, ctx)
+
+    bare, wrapped = training(epochs=1), training(epochs=1)
+    assert wrapped.wrapped is wrapped.step
+    wrapped.wrapped = around = Around(wrapped.step)
+    for t in (bare, wrapped):
+        assert list(train(t))[-1].validation is not None
+    assert around.calls == wrapped.total
+    assert_same_tensors(all_tensors(wrapped), all_tensors(bare))
 
 
 # ---- the budget ----------------------------------------------------------------------------------------
@@ -326,7 +349,7 @@ def test_epochs_fit_and_one_more_would_not(seconds: float, epoch_seconds: float,
     def takes(epochs: int) -> float:
         return epochs * epoch_seconds + min(epochs, MOST_VALIDATIONS) * validation_seconds
 
-    epochs = fitting_epochs(seconds, epoch_seconds, validation_seconds)
+    epochs = fitting_epochs(seconds, takes)
     assert 0 <= epochs <= MOST_EPOCHS
     assert not epochs or takes(epochs) <= MARGIN * seconds + 1e-9
     assert epochs == MOST_EPOCHS or takes(epochs + 1) > MARGIN * seconds - 1e-9
@@ -335,7 +358,7 @@ def test_epochs_fit_and_one_more_would_not(seconds: float, epoch_seconds: float,
 def test_measuring_uses_nothing_up() -> None:
     t = training("resnet")
     before = all_tensors(t)
-    assert 0 < measure_step(t) < 10
+    assert 0 < measure_step(t, t.step.objective.views_at(0, 1)) < 10
     assert t.done == 0
     assert_same_tensors(all_tensors(t), before)
 

@@ -47,7 +47,7 @@ LIFE = (50_000, 300_000)  # function calls: a step with its checkpoint is 15,000
 MOMENTS: dict[str, list[Moment]] = {
     "before the first step": [("enter", "save_state", 1), ("enter", "take_step", 1)],
     "within steps": [("leave", "batch", 3), ("leave", "backward", 7), ("enter", "after_step", 4), ("leave", "step", 9)],
-    "within evaluations": [("enter", "score", 1), ("enter", "classify", 20), ("leave", "predict_logits", 1)],
+    "within evaluations": [("enter", "score", 1), ("enter", "classify", 20), ("leave", "logits", 1)],
     "within writes": [
         ("enter", "serialize_file", 5),  # nothing of the new checkpoint is written
         ("leave", "serialize_file", 6),  # it is written, but not safe on disk

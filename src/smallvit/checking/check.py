@@ -22,10 +22,11 @@ from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError
 from smallvit.models.features import count_parameters
-from smallvit.planning.plan import Plan, load_images, make_plan
-from smallvit.planning.resolve import Choice, Resolver, resolve_machine, resolve_names, resolve_size
+from smallvit.planning.choices import Choice, Choices
+from smallvit.planning.plan import Plan, Prepared, load_images, prepare
+from smallvit.planning.resolve import resolve_machine, resolve_names, resolve_size
 from smallvit.recipe import Recipe, resolved
-from smallvit.training.budget import measure_step
+from smallvit.training.budget import measure_cost, seconds_of
 from smallvit.training.build import build_training
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
@@ -80,7 +81,8 @@ def check(
 
 def _check(asked: Recipe, fast: bool) -> CheckReport:
     seen = survey(asked.data.source)
-    plan, images, stopped = _plan(asked)
+    prepared, images, stopped = _prepare(asked)
+    plan = prepared.plan if prepared else None
     if images is None and seen is None:
         raise stopped or DataError(f"{asked.data.source} cannot be read")
     problems = list(_file_problems(seen, images))
@@ -100,9 +102,9 @@ def _check(asked: Recipe, fast: bool) -> CheckReport:
         ]
         facts = _facts(images, split, seen)
     timing: dict[str, float] = {}
-    if plan:
+    if prepared and plan:
         problems += _plan_problems(asked, plan, seen)
-        trial = _trial(plan)
+        trial = prepared.training or _build(plan)
         problems += inspections.tokens(trial.step.backbone, plan.recipe)
         facts["parameters"] = count_parameters(trial.step.backbone)
         timing = {} if fast else _timing(trial, plan)
@@ -123,18 +125,18 @@ def _check(asked: Recipe, fast: bool) -> CheckReport:
 # ---- what train would do -----------------------------------------------------------------------------
 
 
-def _plan(asked: Recipe) -> tuple[Plan | None, ImageSet | None, DataError | None]:
+def _prepare(asked: Recipe) -> tuple[Prepared | None, ImageSet | None, DataError | None]:
     """The plan of `train`; where it would stop for the data, the images if they can be had, and the reason."""
     try:
         try:
-            plan = make_plan(asked, with_floors=False)
+            prepared = prepare(asked, with_floors=False)
         except UsageError:
             if asked.batch_size == "auto":
                 raise
-            plan = make_plan(asked.model_copy(update={"batch_size": "auto"}), with_floors=False)
-            if resolved(asked.batch_size) <= len(plan.split.train):
+            prepared = prepare(asked.model_copy(update={"batch_size": "auto"}), with_floors=False)
+            if resolved(asked.batch_size) <= len(prepared.plan.split.train):
                 raise
-        return plan, plan.images, None
+        return prepared, prepared.plan.images, None
     except DataError as error:
         try:
             return None, _load(asked), error
@@ -143,15 +145,15 @@ def _plan(asked: Recipe) -> tuple[Plan | None, ImageSet | None, DataError | None
 
 
 def _load(asked: Recipe) -> ImageSet:
-    r = Resolver(asked)
-    resolve_machine(r)
-    resolve_names(r)
+    choices = Choices(asked)
+    resolve_machine(choices)
+    resolve_names(choices)
     source = open_source(asked.data.source)
-    resolve_size(r, source)
-    return load_images(source, r.recipe.data)
+    resolve_size(choices, source)
+    return load_images(source, choices.recipe.data)
 
 
-def _trial(plan: Plan) -> Training:
+def _build(plan: Plan) -> Training:
     with fixed_threads(resolved(plan.recipe.threads)):
         return build_training(plan.recipe, plan.images, plan.split)
 
@@ -159,12 +161,12 @@ def _trial(plan: Plan) -> Training:
 def _timing(trial: Training, plan: Plan) -> dict[str, float]:
     """Seconds of a step, measured, and of all that training does with it."""
     say("measuring a training step")
+    epochs = resolved(plan.recipe.epochs)
     with fixed_threads(resolved(plan.recipe.threads)):
-        step = measure_step(trial)
-    epochs, steps = resolved(plan.recipe.epochs), len(trial.loader)
+        cost = measure_cost(trial, epochs)
     looks = math.ceil(epochs / resolved(plan.recipe.eval_every)) if len(plan.split.val) else 0
-    validation = looks * len(plan.split.val) / trial.loader.batch_size * step / 3  # no backward pass
-    return {"step": step, "steps_an_epoch": steps, "epochs": epochs, "training": step * steps * epochs + validation}
+    training = seconds_of(trial, cost, epochs, looks)
+    return {"step": cost.seconds[1], "steps_an_epoch": len(trial.loader), "epochs": epochs, "training": training}
 
 
 # ---- what was seen -----------------------------------------------------------------------------------

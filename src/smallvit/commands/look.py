@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands.options import OwnThreads, Quiet, RunFolder, announce
+from smallvit.commands.options import AsJson, OwnDevice, OwnThreads, Quiet, RunFolder, announce
 
 
 def probe(
@@ -15,7 +15,8 @@ def probe(
     knn: Annotated[bool, typer.Option("--knn", help="Nearest neighbours only.")] = False,
     linear: Annotated[bool, typer.Option("--linear", help="The linear probe only.")] = False,
     threads: OwnThreads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    device: OwnDevice = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """What the frozen features of a run are worth: k-NN and a linear probe, beside the floors."""
     import json
@@ -24,11 +25,11 @@ def probe(
     from smallvit import api
     from smallvit.report.tables import probe_table
 
-    found = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads)
+    worth = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads, device=device)
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(worth, indent=1))
     else:
-        probe_table(found)
+        probe_table(worth)
 
 
 def evaluate(
@@ -36,7 +37,8 @@ def evaluate(
     part: Annotated[str, typer.Option(help="train, val or test of the run's own split.")] = "test",
     data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
     threads: OwnThreads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    device: OwnDevice = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Accuracy with its interval, beside the floors, and the worst classes."""
     import json
@@ -45,11 +47,11 @@ def evaluate(
     from smallvit import api
     from smallvit.report.tables import evaluation_table
 
-    found = api.evaluate(folder, part, data, threads=threads)
+    scores = api.evaluate(folder, part, data, threads=threads, device=device)
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        typer.echo(json.dumps(scores, indent=1))
     else:
-        evaluation_table(found, api.floors_for(folder, part) if data is None else {}, data or part)
+        evaluation_table(scores, api.floors_for(folder, part) if data is None else {}, data or part)
 
 
 def predict(
@@ -61,13 +63,14 @@ def predict(
         typer.Option("--calibrated", help="Probabilities at the temperature fitted on the validation part."),
     ] = False,
     threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
+    device: OwnDevice = "auto",
 ) -> None:
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
     announce()
     from smallvit import api
     from smallvit.report.tables import write_predictions
 
-    problems = write_predictions(api.predict(folder, files, calibrated=calibrated, threads=threads), csv)
+    problems = write_predictions(api.predict(folder, files, calibrated=calibrated, threads=threads, device=device), csv)
     if problems:
         raise typer.Exit(1)
 
@@ -80,6 +83,7 @@ def diagnose(
     ] = None,
     images: Annotated[int, typer.Option(min=8, help="How many images to measure on.")] = 256,
     threads: OwnThreads = None,
+    device: OwnDevice = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print every measurement's numbers as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -93,14 +97,16 @@ def diagnose(
     announce(silent)
     from smallvit import api
 
-    found = api.diagnose(folder, against=against, images=images, threads=threads, show_progress=not silent)
+    findings = api.diagnose(
+        folder, against=against, images=images, threads=threads, device=device, show_progress=not silent
+    )
     if as_json:
-        told = (
-            {"name": one.name, "verdict": one.verdict, "weight": one.weight, "numbers": one.numbers} for one in found
-        )
-        typer.echo(json.dumps(list(told), indent=1))
+        told = [
+            {key: getattr(finding, key) for key in ("name", "verdict", "weight", "numbers")} for finding in findings
+        ]
+        typer.echo(json.dumps(told, indent=1))
     elif not quiet:
-        for number, finding in enumerate([one for one in found if one.verdict], start=1):
+        for number, finding in enumerate([finding for finding in findings if finding.verdict], start=1):
             typer.echo(f"{number}. {finding.verdict}")
         typer.echo(f"report: {folder / 'report.html'}")
 
@@ -114,7 +120,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page; default compare-A-B.html beside the first.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Is the difference real? Paired over seeds, or over test images for single runs; one page with all curves."""
@@ -123,12 +129,12 @@ def compare(
     announce(quiet or as_json)
     from smallvit import api
 
-    found = api.compare(folders, cka=cka, images=images, out=out, show_progress=not (quiet or as_json))
+    pairs = api.compare(folders, cka=cka, images=images, out=out, show_progress=not (quiet or as_json))
     if as_json:
-        typer.echo(json.dumps([one._asdict() | {"real": one.real} for one in found], indent=1))
+        typer.echo(json.dumps([pair._asdict() | {"real": pair.real} for pair in pairs], indent=1))
     elif not quiet:
-        for one in found:
-            typer.echo("\n".join(filter(None, (one.sentence, one.caution, one.cka))))
+        for pair in pairs:
+            typer.echo("\n".join(filter(None, (pair.sentence, pair.caution, pair.cka))))
 
 
 def report(

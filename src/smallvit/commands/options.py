@@ -2,56 +2,101 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from smallvit.listing.losses import auxiliary_names, in_words, pretraining_names
+from smallvit.listing.losses import auxiliary_names, in_words
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
-Budget = Annotated[str | None, typer.Option(help="Time for the whole command, e.g. 20m; sets the epochs.")]
-Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
-DropPath = Annotated[float | None, typer.Option(help="Rate of stochastic depth; 0 is off.")]
-Aux = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help=f"Auxiliary loss beside the objective: {in_words(auxiliary_names())}. Its options: --set aux.drloc.weight=0.1.",
-    ),
-]
-Method = Annotated[str | None, typer.Option(help=f"{in_words(pretraining_names())}.")]
-Seed = Annotated[int | None, typer.Option(help="Of weights, order and augmentation; the split has its own.")]
-Precision = Annotated[str | None, typer.Option(help="auto, fp32 or bf16.")]
-PrintRecipe = Annotated[bool, typer.Option("--print-recipe", help="Show the resolved recipe and stop.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run that is already in --out.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once (give each --threads 1).")]
 Log = Annotated[str | None, typer.Option("--log", help="Also log to tensorboard, wandb, or tensorboard,wandb.")]
-# What train and check share.
-Model = Annotated[str | None, typer.Option(help="A timm model or a short name (see `smallvit list models`).")]
-ImgSize = Annotated[int | None, typer.Option(help="Side of the training images in pixels.")]
-InChans = Annotated[int | None, typer.Option(help="Channels; 1 and 3 become each other.")]
-Fit = Annotated[str | None, typer.Option(help="How images become square: crop, squash or pad.")]
-Epochs = Annotated[int | None, typer.Option(help="Passes over the training images.")]
-BatchSize = Annotated[int | None, typer.Option(help="Images in one step.")]
-Val = Annotated[str | None, typer.Option(help="Validation: none, a share such as 0.15, or a part's name.")]
-Test = Annotated[str | None, typer.Option(help="Test: none, a share such as 0.2, or a part's name.")]
-TrainOn = Annotated[str | None, typer.Option(help="train, or train+val.")]
-PerClass = Annotated[int | None, typer.Option(help="Train on this many images of each class.")]
-Fraction = Annotated[float | None, typer.Option(help="Train on this share of each class.")]
-RecipeName = Annotated[str, typer.Option(help="A recipe's name or a .toml file.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, mps.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated."),
-]
 OwnThreads = Annotated[
     int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads; default as the run had.")
 ]
+OwnDevice = Annotated[str, typer.Option("--device", help="auto (as the run had, else cpu), cpu, cuda, mps.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+class Spec(NamedTuple):
+    """An option: its type with what typer is told of it, and its value where it is not given."""
+
+    type: Any
+    default: Any = None
+
+
+def flag(kind: Any, help: str, **more: Any) -> Spec:
+    """`--name VALUE`, where None says that it was not given."""
+    return Spec(Annotated[kind | None, typer.Option(help=help, **more)])
+
+
+def switch(name: str, help: str) -> Spec:
+    return Spec(Annotated[bool, typer.Option(name, help=help)], False)
+
+
+# What check, train and pretrain take. A command names those it has; one with words of its own brings its own Spec.
+OPTIONS = {
+    "model": flag(str, "A timm model or a short name (see `smallvit list models`)."),
+    "out": Spec(Out),
+    "img_size": flag(int, "Side of the training images in pixels."),
+    "in_chans": flag(int, "Channels; 1 and 3 become each other."),
+    "fit": flag(str, "How images become square: crop, squash or pad."),
+    "epochs": flag(int, "Passes over the training images."),
+    "budget": flag(str, "Time for the whole command, e.g. 20m; sets the epochs."),
+    "batch_size": flag(int, "Images in one step."),
+    "lr": flag(float, "Peak learning rate."),
+    "drop_path": flag(float, "Rate of stochastic depth; 0 is off."),
+    "mixup": flag(float, "Alpha of Mixup; 0 is off."),
+    "cutmix": flag(float, "Alpha of CutMix; 0 is off."),
+    "aux": flag(list[str], f"Auxiliary loss beside the objective: {in_words(auxiliary_names())}. Its options: --set aux.drloc.weight=0.1.", metavar="NAME"),
+    "class_weights": flag(str, "Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.", metavar="auto|none|FILE"),
+    "balanced": switch("--balanced", "Draw every class equally often in each epoch."),
+    "val": flag(str, "Validation: none, a share such as 0.15, or a part's name."),
+    "test": flag(str, "Test: none, a share such as 0.2, or a part's name."),
+    "train_on": flag(str, "train, or train+val."),
+    "per_class": flag(int, "Train on this many images of each class."),
+    "fraction": flag(float, "Train on this share of each class."),
+    "recipe": Spec(Annotated[str, typer.Option(help="A recipe's name or a .toml file.")], "default"),
+    "settings": Spec(Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated.")]),
+    "seed": flag(int, "Of weights, order and augmentation; the split has its own."),
+    "jobs": Spec(Jobs, 1),
+    "device": flag(str, "auto, cpu, cuda, mps."),
+    "threads": flag(int, "CPU threads."),
+    "precision": flag(str, "auto, fp32 or bf16."),
+    "compile": switch("--compile", "Use torch.compile."),
+    "log": Spec(Log),
+    "print_recipe": switch("--print-recipe", "Show the resolved recipe and stop."),
+    "overwrite": switch("--overwrite", "Replace a run that is already in --out."),
+    "fast": switch("--fast", "Leave out near copies and the time."),
+    "as_json": Spec(AsJson, False),
+    "quiet": Spec(Quiet, False),
+}  # fmt: skip
+
+Command = Callable[..., None]
+
+
+def takes(names: str, **own: Spec) -> Callable[[Command], Command]:
+    """Gives a command that is written as f(**given) the named options, in the order of its help.
+
+    typer reads them from the signature, which says them once for all commands that share them.
+    """
+    specs = {name: own.get(name) or OPTIONS[name] for name in names.split()}
+
+    def with_signature(command: Command) -> Command:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            inspect.Parameter(name, keyword, default=spec.default, annotation=spec.type) for name, spec in specs.items()
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return with_signature
 
 
 def announce(quiet: bool = False) -> None:

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from smallvit.commands import STARTED
-from smallvit.commands.options import (
-    Aux,
-    BatchSize,
-    Budget,
-    Device,
-    DropPath,
-    Epochs,
-    Fit,
-    Fraction,
-    ImgSize,
-    InChans,
-    Jobs,
-    Log,
-    Method,
-    Model,
-    Out,
-    Overwrite,
-    PerClass,
-    Precision,
-    PrintRecipe,
-    Quiet,
-    Rate,
-    RecipeName,
-    RunFolder,
-    Seed,
-    Settings,
-    Test,
-    Threads,
-    TrainOn,
-    Val,
-    announce,
-    show_results,
-)
+from smallvit.commands.options import Jobs, Log, Quiet, RunFolder, Spec, announce, flag, show_results, takes
 from smallvit.errors import UsageError
+from smallvit.listing.losses import in_words, pretraining_names
 
 
 def demo(
@@ -59,129 +29,65 @@ def demo(
     show_results(runs, out / "report.html", quiet)
 
 
-def check(
-    data: Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
-    model: Model = None,
-    img_size: ImgSize = None,
-    in_chans: InChans = None,
-    fit: Fit = None,
-    epochs: Epochs = None,
-    budget: Annotated[str | None, typer.Option(help="Time for training, e.g. 20m; sets the epochs.")] = None,
-    batch_size: BatchSize = None,
-    val: Val = None,
-    test: Test = None,
-    train_on: TrainOn = None,
-    per_class: PerClass = None,
-    fraction: Fraction = None,
-    recipe: RecipeName = "default",
-    settings: Settings = None,
-    device: Device = None,
-    threads: Threads = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Leave out near copies and the time.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    quiet: Quiet = False,
-) -> None:  # fmt: skip
+@takes(
+    "data model img_size in_chans fit epochs budget batch_size val test train_on per_class fraction recipe settings "
+    "device threads fast as_json quiet",
+    data=Spec(
+        Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
+        default=inspect.Parameter.empty,
+    ),
+    budget=flag(str, "Time for training, e.g. 20m; sets the epochs."),
+)
+def check(**given: Any) -> None:
     """Look at the images before training: damage, copies, leaks, recipe and time. Status 1: something would spoil it."""
-    given = dict(locals())
     import json
 
-    announce(quiet or as_json)
+    silent = given["quiet"] or given["as_json"]
+    announce(silent)
     from smallvit.checking.check import check as run_check
     from smallvit.checking.printout import show_report
 
-    found = run_check(**_asked(given), fast=fast, show_progress=not (quiet or as_json))
-    if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=1))
-    elif not quiet:
-        show_report(found)
-    if not found.ok:
+    report = run_check(**_asked(given), fast=given["fast"], show_progress=not silent)
+    if given["as_json"]:
+        typer.echo(json.dumps(report.as_dict(), indent=1))
+    elif not given["quiet"]:
+        show_report(report)
+    if not report.ok:
         raise typer.Exit(1)
 
 
-def train(
-    data: Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split], .npz, or mnist5k (default) | digits.")] = None,
-    model: Model = None,
-    out: Out = None,
-    img_size: ImgSize = None,
-    in_chans: InChans = None,
-    fit: Fit = None,
-    epochs: Epochs = None,
-    budget: Budget = None,
-    batch_size: BatchSize = None,
-    lr: Rate = None,
-    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.")] = None,
-    drop_path: DropPath = None,
-    mixup: Annotated[float | None, typer.Option(help="Alpha of Mixup; 0 is off.")] = None,
-    cutmix: Annotated[float | None, typer.Option(help="Alpha of CutMix; 0 is off.")] = None,
-    aux: Aux = None,
-    class_weights: Annotated[str | None, typer.Option(metavar="auto|none|FILE", help="Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.")] = None,
-    balanced: Annotated[bool, typer.Option("--balanced", help="Draw every class equally often in each epoch.")] = False,
-    val: Val = None,
-    test: Test = None,
-    train_on: TrainOn = None,
-    per_class: PerClass = None,
-    fraction: Fraction = None,
-    recipe: RecipeName = "default",
-    settings: Settings = None,
-    seed: Seed = None,
-    seeds: Annotated[int | None, typer.Option(help="Train this many seeds of the same recipe.")] = None,
-    jobs: Jobs = 1,
-    device: Device = None,
-    threads: Threads = None,
-    precision: Precision = None,
-    compile: Annotated[bool, typer.Option("--compile", help="Use torch.compile.")] = False,
-    log: Log = None,
-    print_recipe: PrintRecipe = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-) -> None:  # fmt: skip
+@takes(
+    "data model out img_size in_chans fit epochs budget batch_size lr init drop_path mixup cutmix aux class_weights "
+    "balanced val test train_on per_class fraction recipe settings seed seeds jobs device threads precision compile "
+    "log print_recipe overwrite quiet",
+    data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split], .npz, or mnist5k (default) | digits.")]),
+    init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
+    seeds=flag(int, "Train this many seeds of the same recipe."),
+)  # fmt: skip
+def train(**given: Any) -> None:
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
-    given = dict(locals())
-    announce(quiet)
-    _run(_asked(given), {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
+    announce(given["quiet"])
+    _run(given, _asked(given))
 
 
-def pretrain(
-    data: Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")] = None,
-    method: Method = None,
-    model: Model = None,
-    out: Out = None,
-    img_size: ImgSize = None,
-    in_chans: InChans = None,
-    fit: Fit = None,
-    epochs: Epochs = None,
-    budget: Budget = None,
-    batch_size: BatchSize = None,
-    lr: Rate = None,
-    init: Annotated[str | None, typer.Option(metavar="RUN|FILE", help="Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.")] = None,
-    drop_path: DropPath = None,
-    aux: Aux = None,
-    val: Val = None,
-    test: Test = None,
-    train_on: TrainOn = None,
-    per_class: PerClass = None,
-    fraction: Fraction = None,
-    recipe: Annotated[str | None, typer.Option(help="A recipe's name or a .toml file; default pretrain-METHOD.")] = None,
-    settings: Settings = None,
-    seed: Seed = None,
-    seeds: Annotated[int | None, typer.Option(help="Pretrain this many seeds of the same recipe.")] = None,
-    jobs: Jobs = 1,
-    device: Device = None,
-    threads: Threads = None,
-    precision: Precision = None,
-    log: Log = None,
-    print_recipe: PrintRecipe = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-) -> None:  # fmt: skip
+@takes(
+    "data method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
+    "per_class fraction recipe settings seed seeds jobs device threads precision log print_recipe overwrite quiet",
+    data=Spec(Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")]),
+    method=flag(str, f"{in_words(pretraining_names())}."),
+    init=flag(str, "Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
+    recipe=flag(str, "A recipe's name or a .toml file; default pretrain-METHOD."),
+    seeds=flag(int, "Pretrain this many seeds of the same recipe."),
+)  # fmt: skip
+def pretrain(**given: Any) -> None:
     """Learn features from the images alone; then `smallvit train DATA --init RUN`. Without labels, except supcon."""
-    given = dict(locals())
-    announce(quiet)
+    announce(given["quiet"])
     from smallvit import api
 
-    chosen = _asked(given) | {"recipe": api.pretraining_recipe(method, recipe)}
-    runs = _run(chosen, {"out": out, "overwrite": overwrite}, seeds, jobs, log, print_recipe, quiet)
-    if runs and not quiet:
+    recipe = api.pretraining_recipe(given["method"], given["recipe"])
+    runs = _run(given, _asked(given) | {"recipe": recipe})
+    if runs and not given["quiet"]:
+        seeds = given["seeds"]
         start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
         typer.echo(f"next: smallvit train DATA {start}")
 
@@ -195,24 +101,22 @@ def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = Fa
     show_results(runs, folder / "report.html", quiet)
 
 
-def _run(
-    chosen: dict[str, Any], where: dict[str, Any], seeds: int | None, jobs: int, log: str | None, print_recipe: bool,
-    quiet: bool,
-) -> list[Any]:  # fmt: skip
+def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
     """One run or several seeds of it, for train and pretrain."""
     from smallvit import api
 
-    if print_recipe:
-        typer.echo(api.describe_recipe(api.make_recipe(**chosen)))
+    if given["print_recipe"]:
+        typer.echo(api.describe_recipe(api.make_recipe(**asked)))
         return []
-    common: dict[str, Any] = {**where, "show_progress": not quiet, "started": STARTED}
-    if seeds is not None:
-        if log:
+    quiet = given["quiet"]
+    common = {"out": given["out"], "overwrite": given["overwrite"], "show_progress": not quiet, "started": STARTED}
+    if given["seeds"] is not None:
+        if given["log"]:
             raise UsageError("--log works with a single run; leave out --seeds")
-        runs = api.train_seeds(**chosen, **common, seeds=seeds, jobs=jobs)
+        runs = api.train_seeds(**asked, **common, seeds=given["seeds"], jobs=given["jobs"])
         show_results(runs, runs[0].path.parent / "report.html", quiet)
         return runs
-    run = api.train(**chosen, **common, log=log)
+    run = api.train(**asked, **common, log=given["log"])
     show_results([run], run.path / "report.html", quiet)
     return [run]
 

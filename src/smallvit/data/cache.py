@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "smallvit"
 
 
-def listing_key(root: Path, files: list[Path], settings: dict[str, Any]) -> str:
+Stamps = dict[Path, str]  # every file of a set, with what changes when it does
+
+
+def stamps_of(files: Iterable[Path]) -> Stamps:
+    return {path: stamp(path) for path in files}
+
+
+def listing_key(root: Path, stamps: Stamps, settings: dict[str, Any]) -> str:
     """The same however the folder is spelled: from here, from elsewhere, through a link."""
     digest = hashlib.sha256(json.dumps([LAYOUT, settings], sort_keys=True).encode())
     digest.update(os.fsencode(root.resolve()))
-    for path in files:
-        digest.update(b"\n" + os.fsencode(below(path, root)) + b"\0" + stamp(path).encode())
+    for path, changes in stamps.items():
+        digest.update(b"\n" + os.fsencode(below(path, root)) + b"\0" + changes.encode())
     return digest.hexdigest()[:32]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smallvit.console import quiet
-from smallvit.data.cache import META, cache_folder, listing_key, sweep
+from smallvit.data.cache import META, cache_folder, listing_key, stamps_of, sweep
 from smallvit.data.folders import list_folder
 from smallvit.data.tables import list_table
 from smallvit.errors import DataError, UsageError
@@ -82,7 +82,7 @@ def _is_current(key: str, source: Path, decoding: dict[str, Any]) -> bool:
     except (DataError, OSError):
         return False
     root = source.parent if source.is_file() else source
-    return listing_key(root, [item.path for item in items], decoding) == key
+    return listing_key(root, stamps_of(item.path for item in items), decoding) == key
 
 
 def cache_lines(entries: Sequence[Stored], removed: bool = False) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from smallvit.console import bar, warn
-from smallvit.data.cache import allocate, below, cached, listing_key, remembered, stamp
+from smallvit.data.cache import allocate, below, cached, listing_key, remembered, stamps_of
+from smallvit.data.contents import Contents
 from smallvit.data.images import (
     FULL_WHITE,
     Fit,
@@ -55,8 +56,8 @@ class Decoding(NamedTuple):
     channels: int
     white: int
 
-    def read(self, path: Path) -> Tensor:
-        return read_image(path, *self)
+    def read(self, path: Path, contents: Contents | None = None) -> Tensor:
+        return read_image(path, *self, contents)
 
 
 class FileSource:
@@ -67,26 +68,43 @@ class FileSource:
         self.root = root
         self.items = list(items)
         self.mirrors = True
-        headers, broken = _split(_for_all(self.items, read_header, f"looking at {root.name}"))
-        _check_broken(name, self.items, broken)
+        self._stamps = stamps_of(item.path for item in self.items)  # before any file is read
+        self._contents = Contents()
+        headers = self._headers()
         sides = sorted(header.side for header in headers.values())
         self.side = sides[len(sides) // 2]
         self.channels = _common_channels(name, root, headers)
         self.wide = [item for item, header in headers.items() if header.wide]
+
+    def _headers(self) -> dict[Listed, Header]:
+        """Of all files that have one; looked at once and remembered."""
+
+        def look() -> dict[str, Any]:
+            label = f"looking at {self.root.name}"
+            headers, broken = _split(_for_all(self.items, partial(read_header, contents=self._contents), label))
+            _check_broken(self.name, self.items, broken)  # what stops the command is looked at again
+            return {
+                "headers": [headers.get(item) for item in self.items],
+                "broken": [broken.get(item) for item in self.items],
+            }
+
+        facts = self._remembered({"what": "headers"}, look)
+        reasons = {item: why for item, why in zip(self.items, facts["broken"], strict=True) if why}
+        _check_broken(self.name, self.items, reasons)  # classes may have changed since
+        return {item: Header(*header) for item, header in zip(self.items, facts["headers"], strict=True) if header}
 
     @cached_property
     def white(self) -> int:
         """The bit depth that the files with 16 bits use, as its largest value; measured once and remembered."""
         if not self.wide:
             return FULL_WHITE
-        files = [item.path for item in self.wide]
-        key = listing_key(self.root, files, {"what": "white"})
 
         def measure() -> dict[str, Any]:
-            peaks, _ = _split(_for_all(self.wide, read_peak, f"measuring the brightness of {self.root.name}"))
+            label = f"measuring the brightness of {self.root.name}"
+            peaks, _ = _split(_for_all(self.wide, partial(read_peak, contents=self._contents), label))
             return {"white": (1 << max(8, max(peaks.values(), default=FULL_WHITE).bit_length())) - 1}
 
-        return int(remembered(key, measure, lambda: listing_key(self.root, files, {"what": "white"}) == key)["white"])
+        return int(self._remembered({"what": "white"}, measure, [item.path for item in self.wide])["white"])
 
     def load(
         self, size: int, fit: Fit, channels: int, white: int | None = None, limit_gb: float = CACHE_LIMIT_GB
@@ -94,16 +112,25 @@ class FileSource:
         if not convertible(self.channels, channels):
             raise UsageError(cannot_convert(self.name, self.channels, channels))
         decoding = Decoding(size, fit, channels, (self.white if white is None else white) if self.wide else FULL_WHITE)
-        if len(self.items) * channels * size * size > limit_gb * 1e9:
-            return self._image_set(*self._stream(decoding))
-        files, settings = [item.path for item in self.items], decoding._asdict()
-        key = listing_key(self.root, files, settings)
-        images, meta = cached(
-            key,
-            lambda folder: self._decode(folder, decoding),
-            still_current=lambda: listing_key(self.root, files, settings) == key,
-        )
-        return self._image_set(torch.from_numpy(images), meta)
+        too_large = len(self.items) * channels * size * size > limit_gb * 1e9
+        images, meta = self._stream(decoding) if too_large else self._from_cache(decoding)
+        self._contents.forget()
+        return self._image_set(images, meta)
+
+    def _from_cache(self, decoding: Decoding) -> tuple[Images, dict[str, Any]]:
+        key = listing_key(self.root, self._stamps, decoding._asdict())
+        images, meta = cached(key, lambda folder: self._decode(folder, decoding), self._is_unchanged)
+        return torch.from_numpy(images), meta
+
+    def _remembered(
+        self, what: dict[str, Any], compute: Callable[[], dict[str, Any]], files: Sequence[Path] | None = None
+    ) -> dict[str, Any]:
+        """What is known of these files, all of them or some, as long as they stay as they were when this source opened."""
+        stamps = self._stamps if files is None else {path: self._stamps[path] for path in files}
+        return remembered(listing_key(self.root, stamps, what), compute, self._is_unchanged)
+
+    def _is_unchanged(self) -> bool:
+        return stamps_of(self._stamps) == self._stamps
 
     def _image_set(self, images: Images, meta: dict[str, Any]) -> ImageSet:
         kept = [self.items[row] for row in meta["kept"]]
@@ -137,7 +164,7 @@ class FileSource:
         row_of = {item.path: row for row, item in enumerate(self.items)}
 
         def decode(path: Path) -> None:
-            target[row_of[path]] = decoding.read(path).numpy()
+            target[row_of[path]] = decoding.read(path, self._contents).numpy()
 
         decoded, broken = _split(_for_all(self.items, decode, f"decoding {self.root.name}"))
         _check_broken(self.name, self.items, broken)
@@ -155,16 +182,14 @@ class FileSource:
         about = {"source": str(self._place()), "decoding": decoding._asdict()}
         return {"kept": kept, "skipped": skipped, "pixels": digest, **about}
 
-    def _stream(self, decoding: Decoding) -> tuple[StreamedImages, dict[str, Any]]:
+    def _stream(self, decoding: Decoding) -> tuple[Images, dict[str, Any]]:
         """Every file is decoded once, to know that it can be and what is in it; that is remembered, the pixels not."""
-        stamps = [stamp(item.path) for item in self.items]
-        files, settings = [item.path for item in self.items], {"what": "survey", **decoding._asdict()}
-        key = listing_key(self.root, files, settings)
 
         def survey() -> dict[str, Any]:
             digest, kept, skipped = PixelDigest(), [], []
-            found = _for_all(self.items, decoding.read, f"reading {self.root.name} (too large for the cache)")
-            for row, (_, image) in enumerate(found):
+            label = f"reading {self.root.name} (too large for the cache)"
+            decoded = _for_all(self.items, partial(decoding.read, contents=self._contents), label)
+            for row, (_, image) in enumerate(decoded):
                 if isinstance(image, Unreadable):
                     skipped.append((row, str(image)))
                 else:
@@ -173,11 +198,10 @@ class FileSource:
             shape = (len(kept), decoding.channels, decoding.size, decoding.size)
             return {"kept": kept, "skipped": skipped, "pixels": digest.close(shape)}
 
-        facts = remembered(key, survey, lambda: listing_key(self.root, files, settings) == key)
-        kept = facts["kept"]
+        facts = self._remembered({"what": "survey", **decoding._asdict()}, survey)
+        kept = [self.items[row].path for row in facts["kept"]]
         shape_CSS = (decoding.channels, decoding.size, decoding.size)
-        images = StreamedImages([files[row] for row in kept], [stamps[row] for row in kept], shape_CSS, decoding.read)
-        return images, facts
+        return StreamedImages(kept, [self._stamps[path] for path in kept], shape_CSS, decoding.read), facts
 
     def _place(self) -> Path:
         return Path(self.name).expanduser().absolute()
@@ -195,8 +219,8 @@ def _common_channels(name: str, root: Path, headers: dict[Listed, Header]) -> in
     if len(files) == 1 or {*files} == {1, 3}:
         return max(files)
     lines = [
-        f"\n  {count} channel{'s' * (count > 1)}: {len(found)} files, {', '.join(found[:3])}{', ...' * (len(found) > 3)}"
-        for count, found in sorted(files.items())
+        f"\n  {count} channel{'s' * (count > 1)}: {len(names)} files, {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
+        for count, names in sorted(files.items())
     ]
     raise DataError(f"the images of {name} differ in their channels; a set has one count:{''.join(lines)}")
 

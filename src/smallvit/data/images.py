@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from smallvit.data.contents import Contents
 from smallvit.data.rasters import RASTER_SUFFIXES, open_raster
 from smallvit.data.rasters import Unreadable as Unreadable
 
@@ -42,13 +43,13 @@ def many_reads() -> Iterator[None]:
         yield
 
 
-def open_image(path: Path) -> Image.Image:
+def open_image(path: Path, contents: Contents | None = None) -> Image.Image:
     """The opened, not yet decoded image. Pillow's limit on pixel counts stays on, as an error."""
     most = Image.MAX_IMAGE_PIXELS or 1 << 30
     try:
         if path.stat().st_size == 0:
             raise Unreadable("the file is empty")
-        image = Image.open(path, formats=FORMATS)
+        image = Image.open(contents.open(path) if contents else path, formats=FORMATS)
     except UnidentifiedImageError:
         raise Unreadable(f"not a readable image (formats: {', '.join(FORMATS)})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -76,32 +77,45 @@ class Header(NamedTuple):
     wide: bool  # 16 bits, to be scaled by a white
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path, contents: Contents | None = None) -> Header:
     with _one_reason():
         if raster := open_raster(path):
             return Header(min(raster.height, raster.width), raster.channels, raster.wide)
-        with open_image(path) as image:
+        with open_image(path, contents) as image:
             return Header(min(image.size), 1 if image.mode in GREY_MODES else 3, image.mode in WIDE_MODES)
 
 
-def read_image(path: Path, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
+def read_image(
+    path: Path, size: int, fit: Fit, channels: int, white: int = FULL_WHITE, contents: Contents | None = None
+) -> Tensor:
     """uint8 (C, S, S). Any damage found while decoding is `Unreadable`."""
     with _one_reason():
         if raster := open_raster(path):
-            pixels_CHW = torch.from_numpy(to_bytes(raster.read(), white)).permute(2, 0, 1)
-            return fit_square(convert(pixels_CHW, channels), size, fit)
-        with open_image(path) as image:
+            return square_of_array(raster.read(), size, fit, channels, white)
+        with open_image(path, contents) as image:
             # JPEG can decode at a half, a quarter, an eighth: still at least twice the size we need.
             image.draft(None, (2 * size, 2 * size))
-            return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels, white), size, fit)
+            return square_of_picture(image, size, fit, channels, white)
 
 
-def read_peak(path: Path) -> int:
+def square_of_picture(image: Image.Image, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
+    """uint8 (C, S, S) of an opened picture, which may not be decoded yet."""
+    with _one_reason():
+        return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels, white), size, fit)
+
+
+def square_of_array(pixels_HWC: np.ndarray, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
+    """uint8 (C, S, S) of pixels with 8 or 16 bits."""
+    pixels_CHW = torch.from_numpy(to_bytes(pixels_HWC, white)).permute(2, 0, 1)
+    return fit_square(convert(pixels_CHW, channels), size, fit)
+
+
+def read_peak(path: Path, contents: Contents | None = None) -> int:
     """The largest value of a file with 16 bits."""
     with _one_reason():
         if raster := open_raster(path):
             return int(raster.read().max())
-        with open_image(path) as image:
+        with open_image(path, contents) as image:
             return int(_wide_pixels(image).max())
 
 

@@ -5,7 +5,8 @@ B images of a batch, G of several batches, V copies of a view, N images of the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.stream import StreamedImages
 from smallvit.errors import DataError, UsageError
 from smallvit.randomness import generator, key_of
-from smallvit.types import Batch, View
+from smallvit.types import ALONE, Batch, View, World
 
 AHEAD = 2  # batches that are read before they are asked for, where images are streamed
 AT_ONCE = 2_000_000  # values: small images are augmented several batches at a time, which costs hardly more than one
@@ -23,11 +24,14 @@ DEVICE_SHARE = 0.4  # images move to an accelerator whole when they take less th
 
 
 class DeviceImages:
-    """An ImageSet as one device sees it: whole in its memory where it fits, else sent batch by batch."""
+    """An ImageSet as one device sees it: whole in its memory where it fits, else sent batch by batch.
 
-    def __init__(self, images: ImageSet, augmenter: Augmenter, device: torch.device) -> None:
+    `once`: they are gone through once, which is no reason to send more than is asked for.
+    """
+
+    def __init__(self, images: ImageSet, augmenter: Augmenter, device: torch.device, once: bool = False) -> None:
         self.pixels_NCSS = pixels = images.images_NCSS
-        if device.type == "cuda" and isinstance(pixels, Tensor) and pixels.numel() < _room(device):
+        if device.type == "cuda" and not once and isinstance(pixels, Tensor) and pixels.numel() < _room(device):
             self.pixels_NCSS = pixels.to(device)
         self.labels_N = images.labels_N.to(device)
         self.augmenter = augmenter
@@ -44,11 +48,11 @@ class DeviceImages:
         if isinstance(self.pixels_NCSS, StreamedImages):
             self.pixels_NCSS.prefetch(rows)
 
-    def plain(self, rows: Tensor, size: int, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images as evaluation sees them, in order and without augmentation, with their labels."""
+    def batches(self, rows: Tensor, batch_size: int) -> Iterator[Tensor]:
+        """The uint8 images of these rows, in their order."""
         for number, chunk in enumerate(rows.split(batch_size), 1):
             self.expect(rows[(number - 1) * batch_size : (number + 1) * batch_size])
-            yield self.augmenter.prepare(self.take(chunk), size), self.labels_N[chunk.to(self.device)]
+            yield self.take(chunk)
 
 
 def _room(device: torch.device) -> float:
@@ -57,17 +61,23 @@ def _room(device: torch.device) -> float:
 
 
 class Loader:
-    """The training rows in another order each epoch, as the views that an objective asks for."""
+    """The training rows in another order each epoch, as the views that an objective asks for in it.
+
+    `batch_size` counts the images of all processes of a `world`: each of them gets its part of the same batch, and
+    what a sample draws depends on its place in the whole.
+    """
 
     def __init__(
         self,
         images: DeviceImages,
         rows: Tensor,
-        views: Sequence[View],
+        views_at: Callable[[int], Sequence[View]],
         batch_size: int,
         seed: int,
         balanced: bool = False,
         repeats: int = 1,
+        world: World = ALONE,
+        at_once: int = AT_ONCE,
     ) -> None:
         if len(rows) < 2:
             raise DataError(f"there is {len(rows)} image to train on: training needs at least 2")
@@ -76,14 +86,19 @@ class Loader:
                 f"batch_size {batch_size} is larger than the {len(rows)} training images: "
                 f"give --batch-size {len(rows)} or less"
             )
+        if batch_size % world.size:
+            raise UsageError(
+                f"batch_size {batch_size} cannot be shared by {world.size} processes: give a multiple of {world.size}"
+            )
         self.images = images
         self.rows = rows
-        self.views = tuple(views)
+        self.views_at = views_at
         self.batch_size = batch_size
         self.seed = seed
         self.labels = images.labels_N[rows.to(images.device)].cpu() if balanced else None
         self.repeats = repeats
-        self.together = self._batches_at_once()
+        self.world = world
+        self.at_once = at_once
         self._order: tuple[int, Tensor] = (-1, rows)
         self._made: tuple[tuple[int, int], list[Batch]] = ((-1, -1), [])
 
@@ -92,39 +107,54 @@ class Loader:
         return len(self.rows) // self.batch_size
 
     def batch(self, epoch: int, number: int) -> Batch:
-        group, place = divmod(number, self.together)
+        group, place = divmod(number, self.together(epoch))
         if self._made[0] != (epoch, group):
             self._made = ((epoch, group), self._make(epoch, group))
         return self._made[1][place]
 
     def _make(self, epoch: int, group: int) -> list[Batch]:
         """The batches of one group. What a sample draws does not depend on its neighbours, so groups change nothing."""
-        device, count = self.images.device, min(self.together, len(self) - group * self.together)
-        start = group * self.together * self.batch_size
-        stop = start + count * self.batch_size
-        index_G = self.order(epoch)[start:stop]
-        positions_G = torch.arange(start, stop, device=device)
+        device, order, together = self.images.device, self.order(epoch), self.together(epoch)
+        start, stop = group * together, min((group + 1) * together, len(self))
+        positions_G = self._positions(start, stop)
+        share = len(positions_G) // (stop - start)  # images of a batch that are this process's
+        index_G = order[positions_G]
         pixels = self.images.take(index_G)
-        self.images.expect(self.order(epoch)[stop : stop + AHEAD * self.batch_size])
+        self.images.expect(order[self._positions(stop, min(stop + AHEAD, len(self)))])
+        positions_G = positions_G.to(device)
         views = []
-        for kind, view in enumerate(self.views):
+        for kind, view in enumerate(self.views_at(epoch)):
             key = key_of(self.seed, "augment", epoch, kind)
             # The copies of a view are further positions of the same key: each draws its own parameters.
             positions_VG = torch.cat([positions_G + copy * len(self.rows) for copy in range(view.copies)])
             repeated = pixels.repeat(view.copies, 1, 1, 1) if view.copies > 1 else pixels
             made_VG = self.images.augmenter(repeated, view.size, key, positions_VG, view.scale)
-            parts = made_VG.unflatten(0, (view.copies, count, self.batch_size)).unbind(1)
+            parts = made_VG.unflatten(0, (view.copies, stop - start, share)).unbind(1)
             views.append([part.flatten(0, 1) for part in parts])
         index_G = index_G.to(device)
-        labels = self.images.labels_N[index_G].split(self.batch_size)
-        batches = zip(zip(*views, strict=True), labels, index_G.split(self.batch_size), strict=True)
+        labels = self.images.labels_N[index_G].split(share)
+        batches = zip(zip(*views, strict=True), labels, index_G.split(share), strict=True)
         return [Batch(*batch) for batch in batches]
 
-    def _batches_at_once(self) -> int:
-        if not self.views or isinstance(self.images.pixels_NCSS, StreamedImages):
+    def _positions(self, start: int, stop: int) -> Tensor:
+        """Places in the epoch's order of this process's images in the batches from `start` to before `stop`."""
+        share = self.batch_size // self.world.size
+        own = torch.arange(share) + self.world.rank * share
+        return (torch.arange(start, stop)[:, None] * self.batch_size + own).flatten()
+
+    def together(self, epoch: int) -> int:
+        """Batches that are made at a time: several of small images."""
+        views = self.views_at(epoch)
+        if not views or isinstance(self.images.pixels_NCSS, StreamedImages):
             return 1
-        values = sum(view.copies * view.size**2 for view in self.views) * self.images.augmenter.channels
-        return max(1, min(len(self), AT_ONCE // (self.batch_size * values)))
+        values = sum(view.copies * view.size**2 for view in views) * self.images.augmenter.channels
+        return max(1, min(len(self), self.at_once // (self.batch_size // self.world.size * values)))
+
+    def showing(self, views: Sequence[View]) -> Loader:
+        """The same images and order, as these views in every epoch."""
+        other = copy.copy(self)
+        other.views_at, other._made = lambda epoch: views, ((-1, -1), [])
+        return other
 
     def order(self, epoch: int) -> Tensor:
         if self._order[0] != epoch:

@@ -113,6 +113,7 @@ def centred_gram(x_BF: Tensor) -> Tensor:
     Without its diagonal K, minus the rows' and columns' means over B - 2 and plus the whole's over (B - 1)(B - 2)
     (Székely and Rizzo, 2014): the same number as tr(KL) with its two corrections, from one product instead of three.
     """
+    x_BF = x_BF.cpu() if x_BF.device.type == "mps" else x_BF  # it has no float64
     x_BF = x_BF.double() if x_BF.shape[1] <= FINE else x_BF.float()
     B = len(x_BF)
     gram_BB = torch.zeros(B, B, dtype=torch.float64, device=x_BF.device)

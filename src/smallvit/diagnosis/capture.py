@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from smallvit.evaluation.predictor import evaluating
+
 
 class Frame(NamedTuple):
     """A module at work: its name in the model, and what it was called with; of tensors only the shapes are kept."""
@@ -50,7 +52,7 @@ def recorded_attention(model: nn.Module) -> Iterator[list[AttentionCall]]:
 
         def recorder(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             if frames:  # of this model; another one may be at work inside the same block
-                calls.append(AttentionCall(tuple(frames), attention_weights(query, key, *args, **kwargs)))
+                calls.append(AttentionCall(tuple(frames), attention_weights(query, key, *args, **kwargs).cpu()))
             return fused(query, key, value, *args, **kwargs)
 
         F.scaled_dot_product_attention = recorder
@@ -107,19 +109,6 @@ def watched_outputs(model: nn.Module, watch: Callable[[str, nn.Module, Tensor], 
         for name, module in model.named_modules():
             undo.callback(module.register_forward_hook(hook(name)).remove)
         yield
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode comes back."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _frames(model: nn.Module, undo: ExitStack) -> list[Frame]:

@@ -15,59 +15,58 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.diagnosis.findings import Finding
-from smallvit.diagnosis.inputs import Inputs, Known, Labelled, Other
+from smallvit.diagnosis.inputs import PER_BATCH, Inputs, Known, Labelled, Other
 from smallvit.diagnosis.measure import measure
 from smallvit.diagnosis.measurements.base import SHOWN
-from smallvit.errors import RunError, UsageError
+from smallvit.errors import UsageError
+from smallvit.evaluation.predictor import Predictor
 from smallvit.models.aliases import architecture
 from smallvit.models.features import Backbone, check_model_name, create_backbone
 from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
 from smallvit.recipe import resolved
 from smallvit.runs.atomic import write_text
-from smallvit.runs.folder import RunFolder, folder_names
+from smallvit.runs.inference import device_for, finished_run
+from smallvit.runs.members import full_name
 from smallvit.runs.stored_findings import FINDINGS, VERSION
-from smallvit.training.checkpoint import LoadedModel, load_model, write_tensors
+from smallvit.training.checkpoint import load_model, write_tensors
 from smallvit.training.session import fixed_threads
 
 
 def diagnose(
-    folder: str | Path, against: str | Path | None = None, images: int = 256, threads: int | None = None
+    folder: str | Path,
+    against: str | Path | None = None,
+    images: int = 256,
+    threads: int | None = None,
+    device: str = "auto",
 ) -> list[Finding]:
     """Measure a run on some of its own images, the weightiest finding first.
 
     `against` is another run, or the name of a model, which is then compared as it is before training.
     """
-    run = _finished(folder)
+    run = finished_run(folder)
     if against is not None and Path(against).resolve() == run.path.resolve():
         raise UsageError(
             f"--against {against}: it is the run itself, whose layers are compared among themselves anyway"
         )
     if images < 8:
         raise UsageError(f"--images {images}: give at least 8")
-    loaded = load_model(run.path / "model.safetensors")
-    if not loaded.header["class_names"] or run.recipe.objective.name != "supervised":
+    predictor, header = load_model(run.path / "model.safetensors", device_for(device, run))
+    if not predictor.class_names or run.recipe.objective.name != "supervised":
         raise UsageError(f"{run.path} was not trained to classify: diagnose looks at classifiers")
-    h, plan = loaded.header, read_plan(run)
+    plan = read_plan(run)
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
     with fixed_threads(threads or resolved(run.recipe.threads)):
-        judged, train = (_labelled(loaded, plan.images, some) for some in (rows, train_rows))
-        order = _telling_first(loaded, judged)
-        rows, judged = rows[order], Labelled(judged.images_NCHW[order], judged.labels_N[order])
-        other = None if against is None else _other(against, loaded, plan.images, rows)
-        untrained = _untrained(h, h["model"], h["kwargs"])
-        found = measure(Inputs(loaded.backbone, untrained, judged, train, _known(plan, part), other))
-        found.append(_pictures(loaded, plan.images, rows, judged))
-    _store(run.path / FINDINGS, found)
-    return found
-
-
-def _finished(folder: str | Path) -> RunFolder:
-    run = RunFolder(folder)
-    if not run.finished:
-        raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`")
-    return run
+        judged, train = (_labelled(predictor, plan.images, some) for some in (rows, train_rows))
+        order = _telling_first(judged)
+        rows, judged = rows[order], Labelled(*(column[order] for column in judged))
+        other = None if against is None else _other(against, predictor, plan.images, rows)
+        untrained = _untrained(predictor, header["model"], header["kwargs"])
+        findings = measure(Inputs(predictor.backbone, untrained, judged, train, _known(plan, part), other))
+        findings.append(_pictures(predictor, plan.images, rows, judged))
+    _store(run.path / FINDINGS, findings)
+    return findings
 
 
 def _known(plan: Plan, part: str) -> Known:
@@ -88,41 +87,40 @@ def _some(rows: Tensor, most: int, purpose: str) -> Tensor:
     return rows[torch.randperm(len(rows), generator=generator(0, "diagnose", purpose))[:most]]
 
 
-def _labelled(loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Labelled:
-    return Labelled(_prepared(loaded, images, rows), images.labels_N[rows])
+def _labelled(predictor: Predictor, images: ImageSet, rows: Tensor) -> Labelled:
+    """Prepared and predicted here, once for everything that is measured of them."""
+    images_NCHW = predictor.prepared(images, rows)
+    return Labelled(images_NCHW, images.labels_N[rows], predictor.logits_of(images_NCHW.split(PER_BATCH)))
 
 
-def _prepared(loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Tensor:
-    return loaded.augmenter.prepare(images.images_NCSS[rows], loaded.header["img_size"])
-
-
-def _untrained(h: dict[str, Any], timm_name: str, kwargs: dict[str, Any]) -> Backbone:
+def _untrained(predictor: Predictor, timm_name: str, kwargs: dict[str, Any]) -> Backbone:
     """A model before training, for the images and classes of the one that is diagnosed."""
+    takes = predictor.preparation
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return create_backbone(
-            timm_name, kwargs, num_classes=len(h["class_names"]), in_chans=h["in_chans"], img_size=h["img_size"]
-        ).eval()
+        untrained = create_backbone(
+            timm_name, kwargs, num_classes=len(predictor.class_names), in_chans=takes.in_chans, img_size=takes.img_size
+        )
+    return untrained.to(predictor.device).eval()
 
 
-def _other(against: str | Path, loaded: LoadedModel, images: ImageSet, rows: Tensor) -> Other:
+def _other(against: str | Path, predictor: Predictor, images: ImageSet, rows: Tensor) -> Other:
+    takes = predictor.preparation
     if Path(against).exists():
-        second = load_model(_finished(against).path / "model.safetensors")
-        if second.header["in_chans"] != loaded.header["in_chans"] or second.header["cache_size"] != loaded.header["cache_size"]:  # fmt: skip
+        second, header = load_model(finished_run(against).path / "model.safetensors", predictor.device)
+        if (second.preparation.in_chans, second.preparation.cache_size) != (takes.in_chans, takes.cache_size):
             raise UsageError(f"{against} takes images of other channels or size: the two cannot see the same images")
-        model, folder = second.header["model"], "/".join(folder_names(Path(against)))
+        model, folder = header["model"], full_name(Path(against))
         name = model if folder == model else f"{model} ({folder})"
-        return Other(second.backbone.model, _prepared(second, images, rows), name)
+        return Other(second.backbone.model, second.prepared(images, rows), name)
     check_model_name(str(against))
-    h = loaded.header
-    timm_name, kwargs = architecture(str(against), h["img_size"])
-    backbone = _untrained(h, timm_name, kwargs)
-    return Other(backbone.model, _prepared(loaded, images, rows), f"{against} (untrained)")
+    backbone = _untrained(predictor, *architecture(str(against), takes.img_size))
+    return Other(backbone.model, predictor.prepared(images, rows), f"{against} (untrained)")
 
 
-def _telling_first(loaded: LoadedModel, judged: Labelled) -> Tensor:
+def _telling_first(judged: Labelled) -> Tensor:
     """The order of the images: first those that are shown, half of them surely right and half surely wrong."""
-    sure, answers = judged.judged_by(loaded.backbone).softmax(1).max(1)
+    sure, answers = judged.logits_NK.softmax(1).max(1)
     order = sure.argsort(descending=True)
     is_right = (answers == judged.labels_N)[order]
     right, wrong = order[is_right], order[~is_right]
@@ -132,18 +130,17 @@ def _telling_first(loaded: LoadedModel, judged: Labelled) -> Tensor:
     return torch.cat([shown, rest.nonzero()[:, 0]])
 
 
-def _pictures(loaded: LoadedModel, images: ImageSet, rows: Tensor, judged: Labelled) -> Finding:
+def _pictures(predictor: Predictor, images: ImageSet, rows: Tensor, judged: Labelled) -> Finding:
     """The images that attention and feature maps are shown on, with true and predicted class."""
     shown = rows[:SHOWN]
-    answers = Labelled(judged.images_NCHW[:SHOWN], judged.labels_N[:SHOWN]).judged_by(loaded.backbone).argmax(1)
     pixels = images.images_NCSS[shown]
-    size = loaded.header["img_size"]
+    size = predictor.preparation.img_size
     top = (pixels.shape[-1] - size) // 2
     pixels = pixels[:, : 3 if pixels.shape[1] > 2 else 1, top : top + size, top : top + size]
-    names = loaded.header["class_names"]
+    names = predictor.class_names
     labels = {
         "true": [names[int(label)] for label in judged.labels_N[:SHOWN]],
-        "predicted": [names[int(answer)] for answer in answers],
+        "predicted": [names[int(answer)] for answer in judged.logits_NK[:SHOWN].argmax(1)],
         "files": [images.files[int(row)] for row in shown],
     }
     return Finding("pictures", {"pixels": pixels.numpy().astype(np.uint8)}, {}, labels)

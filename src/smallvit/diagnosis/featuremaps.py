@@ -36,7 +36,7 @@ def feature_maps(model: nn.Module, images_BCHW: Tensor, layers: Sequence[str] | 
 
     def watch(name: str, _module: nn.Module, output: Tensor) -> None:
         if name in wanted and output.ndim == 4:
-            found.append(FeatureMap(name, output.clone()))  # an activation in place would change it
+            found.append(FeatureMap(name, output.clone().cpu()))  # an activation in place would change it
 
     with watched_outputs(model, watch):
         model(images_BCHW)

@@ -15,7 +15,6 @@ from smallvit.console import warn
 from smallvit.diagnosis.attended import Attended, attend
 from smallvit.diagnosis.layer_features import layer_vectors
 from smallvit.errors import UsageError
-from smallvit.evaluation.metrics import predict_logits
 from smallvit.models.features import Backbone
 
 PER_BATCH = 64
@@ -24,17 +23,14 @@ FOR_UNTRAINED = 32  # images: an untrained model hardly looks at another place i
 
 
 class Labelled(NamedTuple):
-    """Images as the model takes them, and their classes."""
+    """Images as the model takes them, their classes, and what it says of them."""
 
-    images_NCHW: Tensor
+    images_NCHW: Tensor  # on the model's device; all else is on the CPU
     labels_N: Tensor
+    logits_NK: Tensor
 
     def batches(self) -> tuple[Tensor, ...]:
         return self.images_NCHW.split(PER_BATCH)
-
-    def judged_by(self, backbone: Backbone) -> Tensor:
-        """(N, K): the logits of every image."""
-        return predict_logits(backbone, zip(self.batches(), self.labels_N.split(PER_BATCH), strict=True))[0]
 
 
 class Other(NamedTuple):

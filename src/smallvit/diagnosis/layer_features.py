@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from smallvit.diagnosis.capture import evaluating
 from smallvit.diagnosis.distances import distances
 from smallvit.errors import UsageError
+from smallvit.evaluation.predictor import evaluating
 from smallvit.models.positions import is_table, layout_of_model
 
 
@@ -23,7 +23,7 @@ def layer_vectors(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, Tens
     with evaluating(model):
         for images_BCHW in batches:
             grids = model.forward_intermediates(images_BCHW, intermediates_only=True)  # type: ignore[operator]
-            taken.append([grid_BDHW.float().mean((2, 3)) for grid_BDHW in grids])
+            taken.append([grid_BDHW.float().mean((2, 3)).cpu() for grid_BDHW in grids])
     if not taken:
         raise UsageError("probes need at least one batch of images")
     names = [info["module"] for info in model.feature_info]  # type: ignore[union-attr]
@@ -44,7 +44,7 @@ def position_similarity(model: nn.Module) -> Positions | None:
     layout = layout_of_model(model, tables[0]) if tables else None
     if layout is None or layout.grid[0] * layout.grid[1] < 3:
         return None
-    cells_ND = tables[0][0, layout.front :].detach().double()
+    cells_ND = tables[0][0, layout.front :].detach().cpu().double()
     cells_ND = nn.functional.normalize(cells_ND - cells_ND.mean(0), dim=1)
     similarity_NN = cells_ND @ cells_ND.T
     pairs = torch.ones_like(similarity_NN, dtype=torch.bool).triu(1)

@@ -23,19 +23,19 @@ DRAWS = 200  # made-up sets of answers behind `ece_if_perfect`
 LIMITS = (1 / 20, 20.0)  # of the temperature: beyond it the fit says only that the validation part is too small
 
 
-def calibration(found: Mapping[str, tuple[Tensor, Tensor]], part: str) -> dict[str, Any]:
+def calibration(answers: Mapping[str, tuple[Tensor, Tensor]], part: str) -> dict[str, Any]:
     """ECE of `part` as it is, and at the temperature that suits the validation part, where that is another part."""
-    logits_NK, labels_N = found[part]
+    logits_NK, labels_N = answers[part]
     result: dict[str, Any] = {
         "part": part,
         "bins": f"{BINS} bins of equal mass",
         "before": reliability(logits_NK, labels_N),
     }
-    if part != "val" and "val" in found:
-        temperature = fit_temperature(*found["val"])
+    if part != "val" and "val" in answers:
+        temperature = fit_temperature(*answers["val"])
         result |= {
             "temperature": temperature,
-            "fitted_on": {"part": "val", "n": len(found["val"][1])},
+            "fitted_on": {"part": "val", "n": len(answers["val"][1])},
             "after": reliability(logits_NK / temperature, labels_N),
         }
     return result
@@ -68,26 +68,19 @@ def _ece(sure_N: Tensor, right_DN: Tensor) -> Tensor:
 
 
 def fit_temperature(logits_NK: Tensor, labels_N: Tensor) -> float:
-    """The number that the logits are divided by for the least cross-entropy, by golden section on its logarithm.
+    """The number that the logits are divided by for the least cross-entropy, searched for by its logarithm.
 
-    The loss is convex in 1/T, so it has one valley. Where all answers are right, the end of the range is returned.
+    The loss is convex in 1/T, so it has one valley. Where all answers are right, it falls to the end of the range.
     """
+    from scipy.optimize import minimize_scalar  # takes half a second to import, and few commands come here
+
+    if bool((logits_NK.argmax(1) == labels_N).all()):
+        return LIMITS[0]
     logits_NK = logits_NK.double()
 
     def loss(log_t: float) -> float:
         return float(F.cross_entropy(logits_NK / math.exp(log_t), labels_N))
 
-    low, high = map(math.log, LIMITS)
-    golden = (math.sqrt(5) - 1) / 2
-    a, b = high - golden * (high - low), low + golden * (high - low)
-    loss_a, loss_b = loss(a), loss(b)
-    while high - low > 1e-5:
-        if loss_a <= loss_b:
-            high, b, loss_b = b, a, loss_a
-            a = high - golden * (high - low)
-            loss_a = loss(a)
-        else:
-            low, a, loss_a = a, b, loss_b
-            b = low + golden * (high - low)
-            loss_b = loss(b)
-    return round(math.exp((low + high) / 2), 4)
+    bounds = tuple(map(math.log, LIMITS))
+    valley = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-5})
+    return round(math.exp(valley.x), 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from smallvit.evaluation.statistics import balanced_interval, wilson
-from smallvit.models.features import Backbone
 
 
 class Score(NamedTuple):
@@ -36,25 +35,11 @@ class Score(NamedTuple):
     @property
     def numbers(self) -> dict[str, float]:
         """What the records of a run hold of it."""
-        found = {"val_accuracy": self.accuracy, "val_loss": self.loss, **self.signs}
-        return {name: number for name, number in found.items() if number is not None}
+        numbers = {"val_accuracy": self.accuracy, "val_loss": self.loss, **self.signs}
+        return {name: number for name, number in numbers.items() if number is not None}
 
 
-@torch.no_grad()
-def predict_logits(backbone: Backbone, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Logits and labels of all batches, on the CPU. The model's mode is put back."""
-    was_training = backbone.training
-    backbone.eval()
-    try:
-        pairs = [(backbone.classify(backbone(images).pooled_BD).float(), labels) for images, labels in batches]
-    finally:
-        backbone.train(was_training)
-    logits_NK, labels_N = (torch.cat(column) for column in zip(*pairs, strict=True))
-    return logits_NK.cpu(), labels_N.cpu()
-
-
-def score(backbone: Backbone, batches: Iterable[tuple[Tensor, Tensor]]) -> Score:
-    logits_NK, labels_N = predict_logits(backbone, batches)
+def score(logits_NK: Tensor, labels_N: Tensor) -> Score:
     accuracy = (logits_NK.argmax(1) == labels_N).double().mean()
     return Score(float(accuracy), float(F.cross_entropy(logits_NK, labels_N)))
 

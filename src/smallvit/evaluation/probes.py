@@ -7,15 +7,16 @@ N images, D width, K classes; M images of a bank that answers are looked up in.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smallvit.data.imageset import ImageSet
+from smallvit.data.loader import DeviceImages
+from smallvit.evaluation.predictor import Predictor
 from smallvit.evaluation.statistics import wilson
-from smallvit.models.features import Backbone
 
 NEIGHBOURS = 20
 SHARPNESS = 0.07  # a neighbour at cosine c votes with the weight exp(c / SHARPNESS)
@@ -30,17 +31,9 @@ class Frozen(NamedTuple):
     labels_N: Tensor
 
 
-@torch.no_grad()
-def extract(backbone: Backbone, batches: Iterable[tuple[Tensor, Tensor]]) -> Frozen:
-    """The pooled features that a classifier would stand on. The model's mode is put back."""
-    was_training = backbone.training
-    backbone.eval()
-    try:
-        pairs = [(backbone(images).pooled_BD.float().cpu(), labels.cpu()) for images, labels in batches]
-    finally:
-        backbone.train(was_training)
-    features, labels = zip(*pairs, strict=True)
-    return Frozen(torch.cat(features), torch.cat(labels))
+def extract(predictor: Predictor, images: ImageSet | DeviceImages, rows: Tensor) -> Frozen:
+    """The pooled features that a classifier would stand on."""
+    return Frozen(predictor.features(images, rows), images.labels_N.cpu()[rows])
 
 
 # ---- k-NN --------------------------------------------------------------------------------------------

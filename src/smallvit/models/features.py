@@ -29,7 +29,6 @@ class Backbone(nn.Module):
         self.in_chans = in_chans
         self.grid_indices = _stage_indices(model)
         self.memory_format = _memory_format(model)
-        self.normed_grids = False  # whether the last grid is taken after the model's final norm
         self.width = 0  # of the pooled vector, known once the model was tried
         self.grid_shapes: tuple[tuple[int, int, int], ...] = ()  # D, H, W of each grid, known once the model was tried
 
@@ -42,16 +41,26 @@ class Backbone(nn.Module):
                 raise TypeError("it gives several feature tensors instead of one")
             grids = (final,) if final.ndim == 4 else ()
         else:
-            final, found = model.forward_intermediates(
-                images_BCSS, indices=self.grid_indices, norm=self.normed_grids, output_fmt="NCHW"
+            final, stages = model.forward_intermediates(
+                images_BCSS, indices=self.grid_indices, norm=False, output_fmt="NCHW"
             )
-            grids = tuple(found)
+            grids = tuple(stages)
         return Features(model.forward_head(final, pre_logits=True), grids)
 
     @property
     def final_grid(self) -> tuple[int, ...]:
         """Rows and columns of the last grid."""
         return self.grid_shapes[-1][1:] if self.grid_shapes else ()
+
+    def normed(self, last_BDHW: Tensor) -> Tensor:
+        """The last grid as the model's final norm leaves it; as it is where the model has none (a ResNet)."""
+        norms = [getattr(self.model, name, None) for name in ("norm", "norm_pre")]
+        norm = next((module for module in norms if isinstance(module, nn.Module)), None)
+        if norm is None or self.grid_indices is None:
+            return last_BDHW
+        if isinstance(norm, nn.LayerNorm | nn.RMSNorm) and not type(norm).__name__.endswith("2d"):
+            return norm(last_BDHW.permute(0, 2, 3, 1)).permute(0, 3, 1, 2).contiguous()
+        return norm(last_BDHW)
 
     def classify(self, pooled_BD: Tensor) -> Tensor:
         classifier: Any = self.model.get_classifier()  # type: ignore[operator]
@@ -133,6 +142,24 @@ def check_size(backbone: Backbone, name: str, size: int) -> None:
             f"Give crops of {backbone.img_size} px, or a model that takes any size: cvt_nano, a ResNet, or a plain ViT "
             "(vit_nano, deit_tiny) with --set model.kwargs.dynamic_img_size=true"
         ) from None
+
+
+@torch.no_grad()
+def check_normed(backbone: Backbone, wish: str) -> None:
+    """`Backbone.normed` is what the model itself calls its normed grid, or the wish for it is refused."""
+    if backbone.grid_indices is None:
+        return
+    backbone.eval()
+    images, model = _made_up(backbone, backbone.img_size), backbone.model
+    try:
+        grids: list[Tensor] = model.forward_intermediates(  # type: ignore[operator]
+            images, indices=backbone.grid_indices, norm=True, output_fmt="NCHW", intermediates_only=True
+        )
+        agrees = torch.allclose(backbone.normed(backbone(images).grids[-1]), grids[-1], atol=1e-4)
+    except (AssertionError, RuntimeError):  # it has no normed grid, or a norm of another layout
+        agrees = False
+    if not agrees:
+        raise UsageError(f"{wish}: the last grid of {type(model).__name__} is not known after its norm; choose before")
 
 
 def _made_up(backbone: Backbone, size: int) -> Tensor:

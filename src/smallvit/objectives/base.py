@@ -12,18 +12,24 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 import smallvit.objectives
+from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages
+from smallvit.data.preparation import Preparation
+from smallvit.data.split import Split
 from smallvit.errors import UsageError, nearest
 from smallvit.evaluation.metrics import Score
+from smallvit.evaluation.predictor import Predictor
 from smallvit.explain import NO_FLAGS, explain
 from smallvit.models.features import Backbone
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Recipe, Section
 from smallvit.runs.curves import CurvePanel, DeclaredCurves
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Loss, Seen, View
 
 
 class TaskInfo(NamedTuple):
@@ -34,6 +40,14 @@ class TaskInfo(NamedTuple):
     img_size: int
     epochs: int
     train_rows: Tensor | None = None  # those of the training part; None: all
+    class_names: tuple[str, ...] = ()
+    class_counts: tuple[int, ...] = ()  # images of each class in the training part
+
+    @classmethod
+    def of(cls, images: ImageSet, split: Split, img_size: int, epochs: int) -> TaskInfo:
+        num_classes = len(images.class_names)
+        counts_K = torch.bincount(images.labels_N[split.train], minlength=num_classes).tolist()
+        return cls(num_classes, len(images), img_size, epochs, split.train, tuple(images.class_names), tuple(counts_K))
 
     @property
     def num_trained(self) -> int:
@@ -45,14 +59,14 @@ class EvalData(NamedTuple):
     """The images that a model is judged by: those it was trained on, and those held out (maybe none)."""
 
     images: DeviceImages
-    img_size: int
+    preparation: Preparation
     num_classes: int  # 1: there are no labels
     train_rows: Tensor
     held_out: Tensor
     progress: float  # of training: 0 to 1
 
-    def plain(self, rows: Tensor) -> Any:
-        return self.images.plain(rows, self.img_size)
+    def predictor(self, backbone: Backbone) -> Predictor:
+        return Predictor(backbone, self.preparation)
 
 
 Answers = tuple[Tensor, Tensor]  # logits (N, K) and labels (N) of the images held out
@@ -68,9 +82,12 @@ class LossModule(nn.Module):
     def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__()
 
-    def notes(self, epochs: int) -> dict[str, tuple[Any, str]]:
-        """Options that the user should hear of in this run, now that the model is known: key -> value, why."""
-        return {}
+    @classmethod
+    def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
+        """Before anything is built: choose what is `auto` among the options; what cannot be is refused."""
+
+    def notes(self, choices: Choices, epochs: int) -> None:
+        """Once it is built: record the options that the user should hear of, now that the model is known."""
 
 
 class Objective(LossModule):
@@ -79,7 +96,11 @@ class Objective(LossModule):
     classifies: ClassVar[bool] = False  # trains the model's own classifier; without it the model has none
     needs_labels: ClassVar[bool] = False
     judged_by: ClassVar[str]  # what gives the answers
-    views: tuple[View, ...]
+    views: tuple[View, ...]  # of every epoch, where `views_at` does not say otherwise
+
+    def views_at(self, epoch: int, epochs: int) -> tuple[View, ...]:
+        """The views of an epoch in a run of so many. What crops are may change while training runs."""
+        return self.views
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -100,16 +121,14 @@ class Objective(LossModule):
         """How many images one `judge` looks at, for the clock of a budget."""
         return held_out
 
-    @classmethod
-    def choices(cls, options: Any, setting: TaskInfo) -> dict[str, tuple[Any, str]]:
-        """What `auto` among the options becomes, and why; what cannot be is refused."""
-        return {}
-
 
 class Auxiliary(LossModule):
-    """Abstract. A loss beside the objective, computed from the features the objective already has."""
+    """Abstract. A loss beside the objective, computed from what the objective saw and from its features.
 
-    def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:
+    The backbone is there for what stands on the features (`classify`, `normed`); a loss never changes it.
+    """
+
+    def forward(self, backbone: Backbone, seen: Seen, ctx: Context) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
 

@@ -10,7 +10,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from smallvit.console import warn
 from smallvit.errors import UsageError, nearest
+from smallvit.objectives.base import TaskInfo
+from smallvit.planning.choices import Choices
+
+
+def resolve_class_weights(asked: Sequence[float] | str, task: TaskInfo, choices: Choices) -> None:
+    """Numbers in the order of the classes, so that the same run again needs neither file nor counting."""
+    if asked == "none":
+        return
+    if asked == "auto":
+        weights = inverse_frequency(task.class_counts)
+        choices.choose("class_weights", weights, "inverse frequency in the training part, mean 1")
+    elif isinstance(asked, str):
+        choices.record("class_weights", read_weights(asked, task.class_names), f"read from {asked}")
+    if choices.recipe.data.balanced:
+        warn("balanced sampling and class weights together count rare classes twice")
 
 
 def inverse_frequency(counts_K: Sequence[int]) -> list[float]:
@@ -33,18 +49,18 @@ def read_weights(path: str | Path, class_names: Sequence[str]) -> list[float]:
             f"class weights: cannot read {str(path)!r}: {reason} (choices: none, auto, or a CSV or JSON file)"
         ) from None
     pairs = _from_json(path, text) if path.suffix.lower() == ".json" else _from_csv(path, text)
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for name, value in pairs:
         if name not in class_names:
             raise UsageError(f"{path}: unknown class {name!r}: {nearest(name, class_names)}")
-        if name in found:
+        if name in weights:
             raise UsageError(f"{path}: the class {name!r} is there twice")
-        found[name] = _weight(path, name, value)
-    missing = [name for name in class_names if name not in found]
+        weights[name] = _weight(path, name, value)
+    missing = [name for name in class_names if name not in weights]
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise UsageError(f"{path} has no weight for {', '.join(missing[:5])}{more}: every class needs one")
-    return [found[name] for name in class_names]
+    return [weights[name] for name in class_names]
 
 
 def _from_csv(path: Path, text: str) -> Iterable[tuple[str, Any]]:

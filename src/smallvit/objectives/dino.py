@@ -23,7 +23,7 @@ from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import Teacher, cosine_momentum, full_precision, projector
 from smallvit.objectives.selfsupervised import MultiCropOptions, SelfSupervised, forward_views
 from smallvit.recipe import Rate
-from smallvit.types import Batch, Context, Loss
+from smallvit.types import Batch, Context, Loss, Seen
 
 
 class DinoOptions(MultiCropOptions):
@@ -55,13 +55,13 @@ class DINO(SelfSupervised):
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         o = self.options
-        found = forward_views(backbone, batch.views)
-        pooled = torch.cat([features.pooled_BD for features in found])
+        features = forward_views(backbone, batch.views)
+        pooled = torch.cat([view.pooled_BD for view in features])
         student = self.head(pooled, learns=ctx.epoch >= o.frozen_epochs).chunk(2 + o.small_crops)
         teacher = self.teacher(batch.views[0])
         self.mean_O = teacher.mean(0)
         total = dino(teacher.chunk(2), student, self.centre_O, o.teacher_temperature, o.student_temperature)
-        return Loss(total, {"dino": total.detach()}, found[0])
+        return Loss(total, {"dino": total.detach()}, Seen.of(batch, batch.views[0], features[0]))
 
     @torch.no_grad()
     def after_step(self, backbone: Backbone, ctx: Context) -> None:

@@ -22,11 +22,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from smallvit.errors import UsageError
-from smallvit.models.features import Backbone
+from smallvit.models.features import Backbone, check_normed
 from smallvit.objectives.base import Auxiliary, TaskInfo
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Section
 from smallvit.runs.curves import CurvePanel
-from smallvit.types import Batch, Context, Features, Loss
+from smallvit.types import Context, Loss, Seen
 
 Kind = Literal["l1", "ce", "cbr", "cbr_mse"]
 Target = Literal["raw", "over_k", "over_k1", "paper"]
@@ -223,34 +224,38 @@ class Drloc(Auxiliary):
         super().__init__(backbone, options, setting)
         o: DrlocOptions = options
         self.options, self.epochs = o, setting.epochs
-        backbone.normed_grids = o.norm == "after"
         self.stages = _usable_stages(backbone, o)
+        if o.norm == "after":
+            check_normed(backbone, "aux drloc: norm = after")
         self.sizes = [_head_size(backbone.grid_shapes[stage], o) for stage in self.stages]
         self.heads = nn.ModuleList(_head(size, o) for size in self.sizes)
 
-    def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:
-        found: list[Localization] = [
-            head(features.grids[stage], ctx.generator) for stage, head in zip(self.stages, self.heads, strict=True)
+    def forward(self, backbone: Backbone, seen: Seen, ctx: Context) -> Loss:
+        grids = seen.features.grids
+        if self.options.norm == "after":
+            grids = (*grids[:-1], backbone.normed(grids[-1]))
+        guesses: list[Localization] = [
+            head(grids[stage], ctx.generator) for stage, head in zip(self.stages, self.heads, strict=True)
         ]
-        total = torch.stack([one.loss for one in found]).sum()
+        total = torch.stack([guess.loss for guess in guesses]).sum()
         weight = weight_at(self.options, ctx.progress * self.epochs, self.epochs)
-        chance = sum(one.chance for one in found) / len(found)
+        chance = sum(guess.chance for guess in guesses) / len(guesses)
         parts = {
             "drloc": total.detach(),
-            "drloc_error": torch.stack([one.error for one in found]).mean(),
+            "drloc_error": torch.stack([guess.error for guess in guesses]).mean(),
             "drloc_chance": torch.full_like(total, chance).detach(),
             "drloc_weight": torch.full_like(total, weight).detach(),
         }
-        return Loss(weight * total, parts, features)
+        return Loss(weight * total, parts, seen)
 
-    def notes(self, epochs: int) -> dict[str, tuple[Any, str]]:
+    def notes(self, choices: Choices, epochs: int) -> None:
         o = self.options
         looks = [
             f"{size.grid_in_words()} with a head of width {size.hidden}, where chance is "
             f"{chance_error(size.grid, o.signed):.3g} cells off"
             for size in self.sizes
         ]
-        return {"weight": (o.weight, f"{_schedule_in_words(o, epochs)}; it looks at {' and at '.join(looks)}")}
+        choices.record("weight", o.weight, f"{_schedule_in_words(o, epochs)}; it looks at {' and at '.join(looks)}")
 
 
 class HeadSize(NamedTuple):

@@ -27,7 +27,7 @@ from smallvit.objectives.heads import full_precision
 from smallvit.objectives.selfsupervised import MultiCropOptions, SelfSupervised, forward_views
 from smallvit.recipe import Rate
 from smallvit.runs.curves import CurvePanel
-from smallvit.types import Batch, Context, Loss
+from smallvit.types import Batch, Context, Features, Loss, Seen
 
 LIVE = 0.01  # a row is still moved where |P_k - C_k| is more than this share of 1 / N, which is what it starts with
 SAMPLE = 64  # crops that the share of such rows is measured on
@@ -70,21 +70,25 @@ class IDMM(SelfSupervised):
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         own_B = self.instance_N[batch.index_B]
         groups = [self._mixed(crops, own_B, ctx) for crops in batch.views]
-        found = forward_views(backbone, [group.crops for group in groups])
-        logits = [self.instances(features.pooled_BD) for features in found]
+        features = forward_views(backbone, [group.crops for group in groups])
+        logits = [self.instances(group.pooled_BD) for group in features]
         losses = [
             instance_loss(logits_AN, group.target, self.options.label_smoothing)
             for logits_AN, group in zip(logits, groups, strict=True)
         ]
         live = live_rows(logits[0][:SAMPLE], groups[0].target.first(SAMPLE), self.options.label_smoothing)
         parts = dict(zip(("instances_large", "instances_small"), (loss.detach() for loss in losses), strict=False))
-        return Loss(torch.stack(losses).sum(), {**parts, "live_rows": live}, found[0])
+        return Loss(torch.stack(losses).sum(), {**parts, "live_rows": live}, self._seen(batch, groups[0], features[0]))
 
     def _mixed(self, crops: Tensor, own_B: Tensor, ctx: Context) -> _Group:
         """CutMix within one group of crops: one share, one box and one partner for each crop."""
         mixed = mix(crops, ctx.generator, mixup=0.0, cutmix=self.options.cutmix, per="batch", keep_larger=True)
         own_A = own_B.repeat(len(crops) // len(own_B))
-        return _Group(mixed.images_BCHW, Target(own_A, own_A[mixed.partner_B], mixed.lam_B))
+        return _Group(mixed.images_BCHW, Target(own_A, own_A[mixed.partner_B], mixed.lam_B), mixed.partner_B)
+
+    def _seen(self, batch: Batch, large: _Group, features: Features) -> Seen:
+        mixed = (large.partner_A, large.target.lam_A) if self.options.cutmix else (None, None)
+        return Seen.of(batch, large.crops, features, *mixed)
 
 
 class Target(NamedTuple):
@@ -101,6 +105,7 @@ class Target(NamedTuple):
 class _Group(NamedTuple):
     crops: Tensor
     target: Target
+    partner_A: Tensor  # crop of the group that a part of each crop comes from
 
 
 def instance_loss(logits_AN: Tensor, target: Target, smoothing: float) -> Tensor:

@@ -21,8 +21,9 @@ from smallvit.models.features import Backbone
 from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import Teacher, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Auto
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Features, Loss, Seen, View
 
 LONGEST = 4096
 
@@ -57,7 +58,7 @@ class MoCov2(SelfSupervised):
         features: Features = backbone(first_BCSS)
         self.keys_BP = F.normalize(self.teacher(second_BCSS), dim=1)
         total = moco(self.head(features.pooled_BD), self.keys_BP, self.queue_QP, self.options.temperature)
-        return Loss(total, {"info_nce": total.detach()}, features)
+        return Loss(total, {"info_nce": total.detach()}, Seen.of(batch, first_BCSS, features))
 
     @torch.no_grad()
     def after_step(self, backbone: Backbone, ctx: Context) -> None:
@@ -69,9 +70,9 @@ class MoCov2(SelfSupervised):
         self.next_place.add_(len(keys_BP)).remainder_(Q)
 
     @classmethod
-    def choices(cls, options: Any, setting: TaskInfo) -> dict[str, tuple[Any, str]]:
-        length = queue_length(options.queue, setting)
-        return {"queue": (length, f"half of {setting.num_trained:,} training images, at most {LONGEST:,}")}
+    def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
+        length = queue_length(options.queue, task)
+        choices.choose("queue", length, f"half of {task.num_trained:,} training images, at most {LONGEST:,}")
 
 
 def queue_length(asked: int | Auto, setting: TaskInfo) -> int:

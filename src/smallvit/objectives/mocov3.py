@@ -20,7 +20,7 @@ from smallvit.models.features import Backbone
 from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import Teacher, cosine_momentum, full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Features, Loss, Seen, View
 
 
 class Mocov3Options(PretrainingOptions):
@@ -49,7 +49,7 @@ class MoCov3(SelfSupervised):
         first_key_BP, second_key_BP = self.teacher(batch.views[0]).chunk(2)
         t = self.options.temperature
         total = mocov3(first_BP, second_key_BP, t) + mocov3(second_BP, first_key_BP, t)
-        return Loss(total, {"info_nce": total.detach()}, features)
+        return Loss(total, {"info_nce": total.detach()}, Seen.of(batch, batch.views[0], features))
 
     def after_step(self, backbone: Backbone, ctx: Context) -> None:
         self.teacher.follow(backbone, self.head, cosine_momentum(self.options.momentum, ctx.progress))

@@ -69,18 +69,20 @@ class SelfSupervised(Objective):
         self.options = options
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
-        bank = extract(backbone, exam.plain(thinned(exam.train_rows, BANK)))
+        predictor = exam.predictor(backbone)
+        bank = extract(predictor, exam.images, thinned(exam.train_rows, BANK))
         signs = collapse_signs(bank.features_ND)
         accuracy = None
         if len(exam.held_out) and exam.num_classes > 1 and signs.is_finite:
-            held_out = extract(backbone, exam.plain(thinned(exam.held_out, LOOKED_AT)))
+            held_out = extract(predictor, exam.images, thinned(exam.held_out, LOOKED_AT))
             answer_N = knn_votes(bank, held_out.features_ND, exam.num_classes).argmax(1)
             accuracy = float((answer_N == held_out.labels_N).double().mean())
         watched = exam.progress >= PATIENCE and not self.options.allow_collapse
         return Score(accuracy, None, signs._asdict(), what_collapsed(signs, self.least_rank) if watched else "")
 
     def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
-        bank, held_out = (extract(backbone, exam.plain(rows)) for rows in (exam.train_rows, exam.held_out))
+        predictor = exam.predictor(backbone)
+        bank, held_out = (extract(predictor, exam.images, rows) for rows in (exam.train_rows, exam.held_out))
         return _log_votes(bank, held_out, exam.num_classes), held_out.labels_N
 
     @staticmethod
@@ -111,7 +113,7 @@ def _log_votes(bank: Frozen, held_out: Frozen, num_classes: int) -> Tensor:
 
 def forward_views(backbone: nn.Module, views: Sequence[Tensor]) -> list[Features]:
     """The features of each kind of view; kinds of equal size go through the model together."""
-    found: dict[int, Features] = {}
+    by_place: dict[int, Features] = {}
     for size in dict.fromkeys(view.shape[-1] for view in views):
         places = [place for place, view in enumerate(views) if view.shape[-1] == size]
         together: Features = backbone(torch.cat([views[place] for place in places]))
@@ -121,5 +123,5 @@ def forward_views(backbone: nn.Module, views: Sequence[Tensor]) -> list[Features
             zip(*(grid.split(counts) for grid in together.grids), strict=True) if together.grids else [()] * len(places)
         )
         for place, own, own_grids in zip(places, pooled, grids, strict=True):
-            found[place] = Features(own, tuple(own_grids))
-    return [found[place] for place in range(len(views))]
+            by_place[place] = Features(own, tuple(own_grids))
+    return [by_place[place] for place in range(len(views))]

@@ -20,7 +20,7 @@ from smallvit.models.features import Backbone
 from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Features, Loss, Seen, View
 
 
 class SimclrOptions(PretrainingOptions):
@@ -43,7 +43,7 @@ class SimCLR(SelfSupervised):
         features: Features = backbone(batch.views[0])
         first_BP, second_BP = self.head(features.pooled_BD).chunk(2)
         total = nt_xent(first_BP, second_BP, self.options.temperature)
-        return Loss(total, {"nt_xent": total.detach()}, features)
+        return Loss(total, {"nt_xent": total.detach()}, Seen.of(batch, batch.views[0], features))
 
 
 def nt_xent(first_BP: Tensor, second_BP: Tensor, temperature: float) -> Tensor:

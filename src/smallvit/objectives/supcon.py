@@ -21,7 +21,7 @@ from smallvit.models.features import Backbone
 from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import full_precision, projector
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Features, Loss, Seen, View
 
 
 class SupconOptions(PretrainingOptions):
@@ -45,7 +45,7 @@ class SupCon(SelfSupervised):
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:
         features: Features = backbone(batch.views[0])
         total = supcon(self.head(features.pooled_BD), batch.labels_B.repeat(2), self.options.temperature)
-        return Loss(total, {"supcon": total.detach()}, features)
+        return Loss(total, {"supcon": total.detach()}, Seen.of(batch, batch.views[0], features))
 
 
 def supcon(crops_AP: Tensor, labels_A: Tensor, temperature: float) -> Tensor:

@@ -25,11 +25,13 @@ from torch import Tensor
 
 from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
-from smallvit.evaluation.metrics import Score, predict_logits, score
+from smallvit.evaluation.metrics import Score, score
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
+from smallvit.objectives.class_weights import resolve_class_weights
+from smallvit.planning.choices import Choices
 from smallvit.recipe import Rate, Section
-from smallvit.types import Batch, Context, Loss, View
+from smallvit.types import Batch, Context, Loss, Seen, View
 
 
 class SupervisedOptions(Section):
@@ -72,17 +74,25 @@ class Supervised(Objective):
         features = backbone(mixed.images_BCHW)
         logits_BK = backbone.classify(features.pooled_BD)
         own_B = self._loss(logits_BK, batch.labels_B)
+        may_mix = bool(mixup or cutmix) and o.mix_prob > 0
         if o.mixup or o.cutmix:
             other_B = self._loss(logits_BK, batch.labels_B[mixed.partner_B])
             own_B = mixed.lam_B * own_B + (1 - mixed.lam_B) * other_B
         total = own_B.mean()
-        return Loss(total, {"cross_entropy": total.detach()}, features)
+        partners = (mixed.partner_B, mixed.lam_B) if may_mix else (None, None)
+        seen = Seen.of(batch, mixed.images_BCHW, features, *partners)
+        return Loss(total, {"cross_entropy": total.detach()}, seen)
+
+    @classmethod
+    def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
+        resolve_class_weights(options.class_weights, task, choices)
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
-        return score(backbone, exam.plain(exam.held_out)) if len(exam.held_out) else None
+        return score(*self.answers(backbone, exam)) if len(exam.held_out) else None
 
     def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
-        return predict_logits(backbone, exam.plain(exam.held_out))
+        logits_NK = exam.predictor(backbone).logits(exam.images, exam.held_out)
+        return logits_NK, exam.images.labels_N.cpu()[exam.held_out]
 
     def _loss(self, logits_BK: Tensor, labels_B: Tensor) -> Tensor:
         loss_B = F.cross_entropy(logits_BK, labels_B, label_smoothing=self.options.label_smoothing, reduction="none")

@@ -15,10 +15,10 @@ from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
 from smallvit.models.aliases import architecture
+from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import declared_curves, objectives
+from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.resolve import (
-    Choice,
-    Resolver,
     has_fast_bf16,
     resolve_epochs,
     resolve_machine,
@@ -48,59 +48,78 @@ class Plan(NamedTuple):
     floors: dict[str, Any]
 
 
+class Prepared(NamedTuple):
+    """A plan, and the training that was built to see that it works: a run in this process goes on with it."""
+
+    plan: Plan
+    training: Training | None  # None: a budget set the epochs after a step of it was measured, so it is built anew
+
+
 def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = True) -> Plan:
     """Resolve a recipe. `started` is when the clock of a budget began (time.monotonic)."""
+    return prepare(asked, started, with_floors).plan
+
+
+def prepare(asked: Recipe, started: float | None = None, with_floors: bool = True) -> Prepared:
+    """A plan with the training that it describes, before its first step."""
     started = time.monotonic() if started is None else started
-    r = Resolver(asked)
-    resolve_machine(r)
-    resolve_names(r)
+    choices = Choices(asked)
+    resolve_machine(choices)
+    resolve_names(choices)
+    images, split = _images_and_split(choices, asked)
+    resolve_training(choices, images, split)
+    training = _build(choices.recipe, images, split)
+    if training.transferred:
+        _tell_of_start(choices, training.transferred, images, split)
+    floors = compute_floors(images, split) if with_floors else {}
+    by_budget = choices["epochs"] == "auto"
+    if by_budget:
+        _spend_budget(choices, training, started)
+    _tell_of_losses(choices, training)
+    plan = Plan(asked, choices.recipe, choices.made, images, split, floors)
+    return Prepared(plan, None if by_budget else training)
+
+
+def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]:
     needs_labels = objectives()[asked.objective.name].needs_labels
     source = open_source(asked.data.source, needs_labels)
     if asked.data.source not in NAMED:
-        r.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
+        choices.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
     if asked.model.init:
-        _start_from(r, asked, source.channels)
-    resolve_size(r, source)
-    data = r.recipe.data
-    images = load_images(source, data)
-    resolve_split(r, images)
-    split = make_split(images, r.recipe.data, needs_labels)
-    resolve_training(r, images, split)
-    trial = _build_trial(r.recipe, images, split)
-    if trial.transferred:
-        told = "; ".join(filter(None, (str(trial.transferred), _warn_of_start(r.recipe, images, split))))
-        r.choices.append(Choice("model.init", r.tree["model"]["init"], told))
-    floors = compute_floors(images, split) if with_floors else {}
-    if r.tree["epochs"] == "auto":
-        _spend_budget(r, trial, started)
-    _tell_of_losses(r, trial)
-    return Plan(asked, r.recipe, r.choices, images, split, floors)
+        _start_from(choices, asked, source.channels)
+    resolve_size(choices, source)
+    images = load_images(source, choices.recipe.data)
+    resolve_split(choices, images)
+    return images, make_split(images, choices.recipe.data, needs_labels)
 
 
-def _start_from(r: Resolver, asked: Recipe, channels: int) -> None:
+def _start_from(choices: Choices, asked: Recipe, channels: int) -> None:
     """The file that `--init` means. Where it is of ours, it also says which model that is, at whatever image size."""
     file = initial_file(asked.model.init)
-    r.put("model.init", str(file))
-    r.put("model.init_digest", digest(file))
-    found = initial_model(file)
-    if found is None:
+    choices.put("model.init", str(file))
+    choices.put("model.init_digest", digest(file))
+    start = initial_model(file)
+    if start is None:
         return
     if "name" not in asked.model.model_fields_set:
-        r.put("model.name", found.timm_name)
-        r.choices.append(Choice("model.name", found.timm_name, "the model to start from"))
-    elif architecture(asked.model.name, found.img_size).timm_name != found.timm_name:
+        choices.record("model.name", start.timm_name, "the model to start from")
+    elif architecture(asked.model.name, start.img_size).timm_name != start.timm_name:
         return
-    if {found.in_chans, channels} <= {1, 3}:  # grey and colour become each other; other channels do not
-        r.choose("data.in_chans", found.in_chans, "as in the model to start from")
-    r.choose("model.timm_name", found.timm_name, "the model to start from")
-    for key, value in found.kwargs.items():
-        if key not in asked.model.kwargs:
-            r.tree["model"]["kwargs"][key] = value
-            r.choices.append(Choice(f"model.kwargs.{key}", value, "as in the model to start from"))
+    if {start.in_chans, channels} <= {1, 3}:  # grey and colour become each other; other channels do not
+        choices.choose("data.in_chans", start.in_chans, "as in the model to start from")
+    choices.choose("model.timm_name", start.timm_name, "the model to start from")
+    for key, value in start.kwargs.items():
+        choices.choose(f"model.kwargs.{key}", value, "as in the model to start from")
+
+
+def _tell_of_start(choices: Choices, transferred: Transfer, images: ImageSet, split: Split) -> None:
+    """What became of the weights, and what is wrong with starting from that model, if anything."""
+    said = filter(None, (str(transferred), _warn_of_start(choices.recipe, images, split)))
+    choices.record("model.init", choices["model.init"], "; ".join(said))
 
 
 def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
-    """What is wrong with starting from that model: images that it has seen, or a collapse."""
+    """Images that the model has seen, or a collapse."""
     file = Path(recipe.model.init)
     if (file.parent / "results.json").is_file() and RunFolder(file.parent).results.get("collapse"):
         warn(f"{file.parent}, which this run starts from, collapsed: its features hardly tell images apart")
@@ -125,42 +144,39 @@ def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
     return pixel_floors(images.images_NCSS, images.labels_N, split.train, judged) if len(judged) else {}
 
 
-def _build_trial(recipe: Recipe, images: ImageSet, split: Split) -> Training:
-    """Build everything once: what cannot work is refused before anything is written."""
-    if recipe.epochs == "auto":  # a budget will set them after it has measured a step of this trial
+def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
+    """What cannot work is refused before anything is written."""
+    if recipe.epochs == "auto":  # a budget will set them after it has measured a step
         schedule = recipe.schedule.model_copy(update={"warmup_epochs": 0.0})
         recipe = recipe.model_copy(update={"epochs": 1, "eval_every": 1, "schedule": schedule})
     with fixed_threads(resolved(recipe.threads)):
-        trial = build_training(recipe, images, split)
-    grid = trial.step.backbone.final_grid
+        training = build_training(recipe, images, split)
+    grid = training.step.backbone.final_grid
     if grid and max(grid) < 2:
         warn(
             f"{recipe.model.name} leaves a single 1 x 1 cell of a {recipe.data.img_size} px image; vit_nano, resnet18_32 "
             "or another model with a smaller stride keeps more"
         )
-    if recipe.data.balanced and recipe.objective.options.get("class_weights", "none") != "none":
-        warn("balanced sampling and class weights together count rare classes twice")
     if recipe.precision == "bf16" and not has_fast_bf16(recipe.device):
         warn(f"bf16 on {recipe.device} without units for it is several times slower than fp32")
-    return trial
+    return training
 
 
-def _spend_budget(r: Resolver, trial: Training, started: float) -> None:
+def _spend_budget(choices: Choices, training: Training, started: float) -> None:
     say("measuring a step for the budget")
-    left = r.tree["budget"] - (time.monotonic() - started) - FINISH_SECONDS
-    with fixed_threads(r.tree["threads"]):
-        epochs, why = epochs_within(trial, left)
-    r.choose("epochs", epochs, f"a budget of {r.tree['budget']:.0f} s: {why}")
-    r.tree["budget"] = None  # spent: the same run again is this many epochs, not this much time
-    resolve_epochs(r)
+    left = choices["budget"] - (time.monotonic() - started) - FINISH_SECONDS
+    with fixed_threads(choices["threads"]):
+        epochs, why = epochs_within(training, left)
+    choices.choose("epochs", epochs, f"a budget of {choices['budget']:.0f} s: {why}")
+    choices.put("budget", None)  # spent: the same run again is this many epochs, not this much time
+    resolve_epochs(choices)
 
 
-def _tell_of_losses(r: Resolver, trial: Training) -> None:
-    parts: dict[str, Any] = {"objective": trial.step.objective}
-    parts |= {f"aux.{name}": auxiliary for name, auxiliary in trial.step.auxiliaries.items()}
-    for name, part in parts.items():
-        for key, (value, why) in part.notes(r.tree["epochs"]).items():
-            r.choices.append(Choice(f"{name}.{key}", value, why))
+def _tell_of_losses(choices: Choices, training: Training) -> None:
+    losses: dict[str, Any] = {"objective": training.step.objective}
+    losses |= {f"aux.{name}": auxiliary for name, auxiliary in training.step.auxiliaries.items()}
+    for section, loss in losses.items():
+        loss.notes(choices.within(section), choices["epochs"])
 
 
 # ---- the plan in the run folder ----------------------------------------------------------------------

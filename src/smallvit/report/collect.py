@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from smallvit.errors import RunError
 from smallvit.recipe import flat
+from smallvit.runs.axes import Place
 from smallvit.runs.curves import DeclaredCurves, read_curves
-from smallvit.runs.folder import RunFolder, apart_from_seed, folder_names
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.members import arm_name, full_name, method_of, replicate_of
 from smallvit.runs.stored_findings import StoredFinding, read_findings
 
 T = TypeVar("T")
@@ -23,8 +25,9 @@ CURVE_POINTS = 240  # more cannot be seen in a panel of 340 px
 class Content(NamedTuple):
     """One run as the page sees it; `series` (from 1) is its colour everywhere."""
 
-    arm: str  # its name together with runs that differ in nothing but the seed
+    arm: str  # its name together with the other replicates of its method
     label: str
+    replicate: Place
     series: int
     asked: dict[str, Any]
     resolved: dict[str, Any]
@@ -64,6 +67,7 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
         Content(
             arm=name.arm,
             label=name.run,
+            replicate=replicate_of(run.path, recipe["resolved"]["seed"]),
             series=number,
             asked=flat(recipe.get("asked", {})),
             resolved=flat(recipe["resolved"]),
@@ -101,20 +105,21 @@ def read_images(run: RunFolder) -> dict[str, NDArray[np.uint8]]:
 
 
 class Name(NamedTuple):
-    arm: str  # of all runs that differ in nothing but the seed
+    arm: str  # of all replicates of one method
     run: str
 
 
 def name_runs(recipes: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> list[Name]:
     """The shortest names that tell arms and runs apart: of an arm the model, or its folder; of a run also the seed."""
-    keys, folders = [apart_from_seed(recipe) for recipe in recipes], [folder_names(path) for path in paths]
-    arms = _distinct(keys, [str(recipe["model.name"]) for recipe in recipes], [names[0] for names in folders])
+    keys = [method_of(path, recipe) for path, recipe in zip(paths, recipes, strict=True)]
+    arms = _distinct(keys, [str(recipe["model.name"]) for recipe in recipes], [arm_name(path) for path in paths])
     if len(set(keys)) == len(keys):
         return [Name(arm, arm) for arm in arms]
-    alone = len(set(keys)) == 1
-    by_seed = [f"{'' if alone else f'{arm}, '}seed {r['seed']}" for arm, r in zip(arms, recipes, strict=True)]
+    lead = [""] * len(arms) if len(set(keys)) == 1 else [f"{arm}, " for arm in arms]
+    replicates = [replicate_of(path, recipe["seed"]).words for path, recipe in zip(paths, recipes, strict=True)]
     numbers = [str(number) for number in range(len(keys))]
-    labels = _distinct(numbers, by_seed, ["/".join(names) for names in folders])
+    by_replicate = [f"{arm}{words}" for arm, words in zip(lead, replicates, strict=True)]
+    labels = _distinct(numbers, by_replicate, [full_name(path) for path in paths])
     return [Name(arm, run) for arm, run in zip(arms, labels, strict=True)]
 
 
@@ -127,12 +132,12 @@ def _distinct(keys: Sequence[str], *candidates: Sequence[str]) -> list[str]:
     return [f"{candidates[-1][keys.index(key)]} ({order.index(key) + 1})" for key in keys]
 
 
-def seed_groups(contents: Sequence[Content]) -> list[list[Content]]:
-    """Runs that differ in nothing but the seed, together."""
-    groups: dict[str, list[Content]] = {}
+def by_arm(contents: Sequence[Content]) -> list[list[Content]]:
+    """Replicates of one method together."""
+    arms: dict[str, list[Content]] = {}
     for content in contents:
-        groups.setdefault(apart_from_seed(content.resolved), []).append(content)
-    return list(groups.values())
+        arms.setdefault(content.arm, []).append(content)
+    return list(arms.values())
 
 
 def shared(pairs: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from smallvit.drawing import figures
 from smallvit.evaluation.classes import is_unbalanced
-from smallvit.report.collect import Content, decision_rows, seed_groups, shared, show
+from smallvit.report.collect import Content, by_arm, decision_rows, shared, show
 from smallvit.report.data_section import stored_gallery
 from smallvit.report.verdict import (
     PART_WORDS,
@@ -21,11 +21,12 @@ from smallvit.report.verdict import (
     balanced,
     between,
     floor_scores,
-    mean_over_seeds,
+    mean_over_replicates,
     percent,
     run_score,
     state,
 )
+from smallvit.runs.axes import replicate_word, several
 
 OPEN_CLASSES, MOST_CLASSES = 20, 500  # rows of tables: shown, kept
 FULL_CLASSES, BLOCK_CLASSES = 40, 16  # up to 40 classes the whole confusion matrix has names; beyond, a block of 16 has
@@ -37,11 +38,12 @@ def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dic
     scores = {run.label: run_score(run.label, run.result, run.series) for run in judged}
     means: list[Score] = []
     headlines: list[tuple[Score, Content]] = []
-    for group in seed_groups(judged):
+    for group in by_arm(judged):
         score = scores[group[0].label]
         if len(group) > 1:
-            score = mean_over_seeds(group[0].arm, [scores[run.label] for run in group])
-            means.append(score._replace(label=f"{group[0].arm}, mean of {len(group)} seeds"))
+            word = replicate_word(run.replicate for run in group)
+            score = mean_over_replicates(group[0].arm, [scores[run.label] for run in group], word)
+            means.append(score._replace(label=f"{group[0].arm}, mean of {several(len(group), word)}"))
         headlines.append((score, group[0]))
     verdicts = [against_floors(score, _floors(run), run.pretrained) for score, run in headlines]
     verdicts += [about_collapse(run.label, run.results["collapse"]) for run in contents if "collapse" in run.results]
@@ -50,7 +52,7 @@ def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dic
     verdicts += [
         about_balance(score.label, run.result)
         for score, run in headlines
-        if score.seeds == 1 and is_unbalanced(run.result)
+        if score.replicates == 1 and is_unbalanced(run.result)
     ]
     about = (about_part(run.part, classes=len(run.class_names) > 1) for run in contents)
     verdicts += [found for found in dict.fromkeys(about) if found]

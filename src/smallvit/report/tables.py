@@ -6,32 +6,21 @@ import csv
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from smallvit.data.sources import shown
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.runs.atomic import replacing
-from smallvit.runs.folder import RunFolder, apart_from_seed
+from smallvit.runs.axes import replicate_word, several
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.members import method_of, replicate_of
+
+if TYPE_CHECKING:
+    from smallvit.types import Prediction
 
 WORST_CLASSES = 10
-
-
-class Answer(Protocol):
-    """What a model says of a file; no label where it could not be read."""
-
-    @property
-    def file(self) -> str: ...
-
-    @property
-    def label(self) -> str | None: ...
-
-    @property
-    def probability(self) -> float | None: ...
-
-    @property
-    def problem(self) -> str: ...
 
 
 def _table(title: str, *more: str) -> Any:
@@ -59,7 +48,7 @@ def _row(table: Any, label: str, entry: Mapping[str, Any], *more: str, style: st
 
 
 def results_table(runs: Sequence[RunFolder]) -> None:
-    """Every run beside the floors; the mean over seeds where the runs differ in nothing else."""
+    """Every run beside the floors; their mean where they are replicates of one method."""
     from smallvit.console import duration
 
     results = [run.results for run in runs]
@@ -75,10 +64,12 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
         _row(table, label, result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold")
-    if len(runs) > 1 and len({apart_from_seed(flat(run.recipe.model_dump())) for run in runs}) == 1:
+    recipes = [flat(run.recipe.model_dump()) for run in runs]
+    if len(runs) > 1 and len({method_of(run.path, recipe) for run, recipe in zip(runs, recipes, strict=True)}) == 1:
+        word = replicate_word(replicate_of(run.path, run.recipe.seed) for run in runs)
         mean, low, high = mean_interval([result["parts"][part]["accuracy"] for result in results])
         interval = (max(0.0, low), min(1.0, high))
-        _row(table, f"mean of {len(runs)} seeds", {"accuracy": mean, "interval": interval}, style="bold")
+        _row(table, f"mean of {several(len(runs), word)}", {"accuracy": mean, "interval": interval}, style="bold")
     for floor in results[0]["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
@@ -143,7 +134,7 @@ def _worst_table(found: Mapping[str, Any]) -> None:
     _print(table)
 
 
-def write_predictions(answers: Sequence[Answer], path: Path | None) -> int:
+def write_predictions(answers: Sequence[Prediction], path: Path | None) -> int:
     """CSV to a file or standard output; the unreadable files go to standard error. Returns their number."""
     good = [(a.label, a.probability, a.file) for a in answers if a.label is not None]
     header = ("label", "probability", "file")

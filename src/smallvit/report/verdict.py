@@ -1,4 +1,4 @@
-"""Scores and what may honestly be said about them: means over seeds, and whether a model beats the floors."""
+"""Scores and what may honestly be said about them: means over seeds or folds, and whether a model beats the floors."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from smallvit.evaluation.classes import class_sizes
+from smallvit.runs.axes import several
 
 PART_WORDS = {"test": "test images", "val": "validation images", "train": "training images"}
 
 
 class Score(NamedTuple):
-    """An accuracy with its 95% interval; for a mean over seeds, the t-interval of the mean."""
+    """An accuracy with its 95% interval; for a mean over replicates, the t-interval of the mean."""
 
     label: str
     accuracy: float
     low: float
     high: float
     series: int = 0
-    seeds: int = 1
+    replicates: int = 1
+    word: str = "seed"  # what the replicates are
     cautious_low: float = math.nan  # lower end that also counts the chance in the choice of images
 
     @property
@@ -49,24 +51,24 @@ def floor_scores(floors: Mapping[str, Mapping[str, Any]]) -> list[Score]:
     return sorted(scores, key=lambda score: -score.accuracy)
 
 
-def mean_over_seeds(label: str, scores: Sequence[Score]) -> Score:
-    """The mean with a t-interval: how far another set of seeds would move it, on the same images."""
+def mean_over_replicates(label: str, scores: Sequence[Score], word: str) -> Score:
+    """The mean with a t-interval: how far another set of seeds (or folds) would move it."""
     from smallvit.evaluation.statistics import mean_interval
 
     n = len(scores)
     mean, low, high = mean_interval([score.accuracy for score in scores])
     low, high = max(0.0, low), min(1.0, high)
     cautious_low = min(low, sum(score.low for score in scores) / n)
-    return Score(label, mean, low, high, series=-1, seeds=n, cautious_low=cautious_low)
+    return Score(label, mean, low, high, series=-1, replicates=n, word=word, cautious_low=cautious_low)
 
 
 def state(score: Score, part: str, n: int, pretrained: bool = False) -> str:
     """The one sentence that a reader should take away."""
     images = f"{n:,} {PART_WORDS.get(part, f'images of the part {part}')}"
     who = f"a k-NN on the frozen features of {score.label}" if pretrained else score.label
-    if score.seeds > 1:
+    if score.replicates > 1:
         return (
-            f"Over {score.seeds} seeds, {who} labels {percent(score.accuracy)} of the {images} "
+            f"Over {several(score.replicates, score.word)}, {who} labels {percent(score.accuracy)} of the {images} "
             f"correctly on average (95% t-interval {score.interval})."
         )
     labels = (
@@ -116,7 +118,11 @@ def between(scores: Sequence[Score]) -> Verdict:
     lead = f"{first.label} is {100 * (first.accuracy - second.accuracy):.1f} points above {second.label}"
     if first.accuracy == second.accuracy:
         return Verdict("note", "Level", f"{first.label} and {second.label} are equally good here.")
-    once = "" if min(first.seeds, second.seeds) > 1 else " Each was trained once: another seed moves both numbers."
+    once = (
+        ""
+        if min(first.replicates, second.replicates) > 1
+        else " Each was trained once: another seed moves both numbers."
+    )
     if first.low <= second.high:
         text = f"{lead}, but the intervals overlap: it may be chance.{once}"
         return Verdict("note", "No clear winner", text)

@@ -1,8 +1,9 @@
 """`smallvit compare`: is one model better than another, or is the difference chance?
 
-Groups of seeds are paired by seed: the mean difference, Student's t interval, a paired t test. Single runs are paired
-by test image: McNemar's exact test. The first folder is compared with each of the others.
-S seeds, N test images.
+Groups are paired by what their runs repeat (seed, fold): the mean difference, Student's t interval, a paired t test.
+Single runs are paired by test image: McNemar's exact test. The first one is compared with each of the others, and a
+group with several arms gives each of them.
+S replicates, N test images.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.collect import brief
+from smallvit.runs.axes import Place, in_order, listed, replicate_word, several
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.members import Member, final_members, is_group, replicate_of
 
 LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
@@ -31,17 +34,17 @@ SAME_ANYWAY = {"seed", "threads", "device", "model.init_digest"}  # they make no
 
 
 class Side(NamedTuple):
-    """A run, or a group of runs that differ in their seed."""
+    """A run, or the runs of one arm, which differ in seed or fold."""
 
     name: str
-    runs: dict[int, RunFolder]  # by seed
+    runs: dict[Place, RunFolder]  # by replicate
 
 
 class Comparison(NamedTuple):
     first: str
     second: str
-    paired_by: str  # "seeds" or "images"
-    n: int  # of seeds or images
+    paired_by: str  # "seeds", "folds", "runs" (where both differ) or "images"
+    n: int  # of these
     accuracy: tuple[float, float]
     difference: float  # first - second
     interval: tuple[float, float]
@@ -68,27 +71,24 @@ def open_sides(folders: Sequence[str | Path]) -> list[Side]:
     places = [Path(folder).resolve() for folder in folders]
     if twice := next((folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1), None):
         raise UsageError(f"{twice} was given twice: a run does not differ from itself")
-    opened = [_open(Path(folder)) for folder in folders]
-    models = [next(iter(runs.values())).recipe.model.name for runs in opened]
-    names = models if len(set(models)) == len(models) else [_folder_name(folder) for folder in folders]
-    if len(set(names)) < len(names):
-        names = [str(folder) for folder in folders]
-    return [Side(name, runs) for name, runs in zip(names, opened, strict=True)]
+    opened = [(folder, arm, runs) for folder in folders for arm, runs in _open(Path(folder)).items()]
+    models = [next(iter(runs.values())).recipe.model.name for _, _, runs in opened]
+    arms = [arm or _folder_name(folder) for folder, arm, _ in opened]
+    long = [f"{folder}/{arm}" if arm else str(folder) for folder, arm, _ in opened]
+    names = next((names for names in (models, arms) if len(set(names)) == len(names)), long)
+    return [Side(name, runs) for name, (_, _, runs) in zip(names, opened, strict=True)]
 
 
-def _open(folder: Path) -> dict[int, RunFolder]:
-    from smallvit.runs.group import member_paths
-
-    runs = (
-        [RunFolder(path) for path in member_paths(folder)] if (folder / "group.json").is_file() else [RunFolder(folder)]
-    )
-    unfinished = [run for run in runs if not run.finished]
-    if unfinished:
-        raise RunError(f"{unfinished[0].path} is not finished: go on with `smallvit resume {folder}`")
-    by_seed = {run.recipe.seed: run for run in runs}
-    if len(by_seed) < len(runs):
-        raise UsageError(f"{folder} holds runs that differ in more than their seed: give its runs one by one")
-    return by_seed
+def _open(folder: Path) -> dict[str, dict[Place, RunFolder]]:
+    """Arm -> its runs by replicate. A single run, and runs that have no arms, are one arm without a name."""
+    members = final_members(folder) if is_group(folder) else [Member(folder, Place())]
+    arms: dict[str, dict[Place, RunFolder]] = {}
+    for path, place in members:
+        run = RunFolder(path)
+        if not run.finished:
+            raise RunError(f"{path} is not finished: go on with `smallvit resume {folder}`")
+        arms.setdefault(place.arm or "", {})[replicate_of(path, run.recipe.seed)] = run
+    return arms
 
 
 def default_page(folders: Sequence[str | Path]) -> Path:
@@ -101,13 +101,14 @@ def _folder_name(folder: str | Path) -> str:
 
 
 def compare_two(first: Side, second: Side) -> Comparison:
-    seeds = sorted(first.runs.keys() & second.runs.keys())
-    if len(seeds) >= 2:
-        return over_seeds(first, second, seeds)
+    both = in_order(first.runs.keys() & second.runs.keys())
+    if len(both) >= 2:
+        return over_replicates(first, second, both)
     if len(first.runs) == len(second.runs) == 1:
         return over_images(first, second)
-    have = " and ".join(f"{side.name} has {_seeds(sorted(side.runs))}" for side in (first, second))
-    raise UsageError(f"{have}: pairing takes two seeds that both have, or two single runs")
+    have = " and ".join(f"{side.name} has {listed(list(side.runs))}" for side in (first, second))
+    word = replicate_word([*first.runs, *second.runs])
+    raise UsageError(f"{have}: pairing takes two {word}s that both have, or two single runs")
 
 
 def what_else(first: Side, second: Side) -> str:
@@ -126,28 +127,30 @@ def what_else(first: Side, second: Side) -> str:
     return f"They differ in {', '.join(told)}{more}: which of these made the difference, this does not tell."
 
 
-# ---- seeds -------------------------------------------------------------------------------------------
+# ---- replicates --------------------------------------------------------------------------------------
 
 
-def over_seeds(first: Side, second: Side, seeds: Sequence[int]) -> Comparison:
-    pairs = [_right(first.runs[seed], second.runs[seed]) for seed in seeds]
+def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Comparison:
+    """The two sides over the seeds or folds that both have."""
+    pairs = [_right(first.runs[place], second.runs[place]) for place in both]
     accuracy_S2 = np.array([[one.mean(), other.mean()] for one, other in pairs])
     a, b = accuracy_S2.mean(0).tolist()
     mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist())
+    word = replicate_word(both)
     left_out = [
-        f"; {_seeds(others)} of {side.name} {'is' if len(others) == 1 else 'are'} left out"
+        f"; {listed(others)} of {side.name} {'is' if len(others) == 1 else 'are'} left out"
         for side in (first, second)
-        if (others := sorted(side.runs.keys() - set(seeds)))
+        if (others := list(side.runs.keys() - set(both)))
     ]
-    told = (
-        f"Over {len(seeds)} seeds{' that both have' * bool(left_out)} {_lead(first.name, second.name, mean)} "
+    lead = (
+        f"Over {several(len(both), word)}{' that both have' * bool(left_out)} {_lead(first.name, second.name, mean)} "
         f"(95% interval {_points(low)} to {_points(high)}, paired t test p {_p(p)}{''.join(left_out)})"
     )
     if p < LEVEL:
         ending = "the difference is real."
     else:
-        ending = f"it may be chance; {_more(accuracy_S2[:, 0] - accuracy_S2[:, 1])}"
-    return Comparison(first.name, second.name, "seeds", len(seeds), (a, b), mean, (low, high), p, f"{told}: {ending}")
+        ending = f"it may be chance; {_more(accuracy_S2[:, 0] - accuracy_S2[:, 1], word)}"
+    return Comparison(first.name, second.name, f"{word}s", len(both), (a, b), mean, (low, high), p, f"{lead}: {ending}")
 
 
 def paired_t(differences_S: Sequence[float]) -> tuple[float, float, float, float]:
@@ -169,12 +172,12 @@ def seeds_needed(differences_S: Sequence[float] | NDArray[np.float64]) -> int | 
     return None
 
 
-def _more(differences_S: NDArray[np.float64]) -> str:
+def _more(differences_S: NDArray[np.float64], word: str) -> str:
     needed = seeds_needed(differences_S)
     if needed is None:
-        return f"if there is one, it is so small that {MOST_SEEDS:,} seeds would not tell."
+        return f"if there is one, it is so small that {MOST_SEEDS:,} {word}s would not tell."
     more = max(1, needed - len(differences_S))
-    return f"if it is as large as it looks, about {more} more seed{'s' if more > 1 else ''} would tell."
+    return f"if it is as large as it looks, about {more} more {word}{'s' if more > 1 else ''} would tell."
 
 
 # ---- single runs -------------------------------------------------------------------------------------
@@ -269,10 +272,6 @@ def _lead(first: str, second: str, difference: float) -> str:
     if difference == 0:
         return f"{first} is exactly as good as {second}"
     return f"{first} is {_points(abs(difference))} points {'better' if difference > 0 else 'worse'} than {second}"
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _points(share: float) -> str:

@@ -16,6 +16,7 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.ownership import sole_owner
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
+from smallvit.training.loop import Training
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.wandb import WandbLog
@@ -24,12 +25,14 @@ LogType = type[TensorBoardLog] | type[WandbLog]
 LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
 
 
-def execute(run: RunFolder, plan: Plan, logs: Sequence[LogType] = ()) -> None:
-    """Train, judge, report: from wherever the folder stands."""
+def execute(run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: Training | None = None) -> None:
+    """Train, judge, report: from wherever the folder stands. A new run goes on with the `training` of its planning."""
     check_device(plan.recipe.device)
     try:
         with sole_owner(run.path), fixed_threads(resolved(plan.recipe.threads)):
-            t = build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
+            t = training or build_training(
+                plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file()
+            )
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
             try:

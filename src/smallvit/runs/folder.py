@@ -96,26 +96,6 @@ def runs_inside(folder: Path) -> list[str]:
     return sorted(found.parent.name for found in folder.glob("*/recipe.json"))
 
 
-def seed_folder(seed: int | str) -> str:
-    """The folder of one seed within a group of seeds."""
-    return f"seed-{seed}"
-
-
-def folder_names(path: Path) -> tuple[str, ...]:
-    """What a run's folder is called: with the group's name before it, where it is a seed of a group."""
-    path = path.resolve()
-    return (path.parent.name, path.name) if re.fullmatch(seed_folder(r"\d+"), path.name) else (path.name,)
-
-
-def apart_from_seed(resolved: Mapping[str, Any]) -> str:
-    """What runs of several seeds have in common. A run of a group may have started from its own seed of another one."""
-    rest = {key: value for key, value in resolved.items() if key != "seed"}
-    start = Path(rest.get("model.init", "")).parent
-    if start.name == seed_folder(resolved["seed"]):
-        rest |= {"model.init": str(start.parent), "model.init_digest": ""}
-    return json.dumps(rest, sort_keys=True)
-
-
 def create(path: str | Path, overwrite: bool = False) -> Path:
     """An empty folder for a new run; a used one is refused unless `overwrite`."""
     path = Path(path)

@@ -1,9 +1,16 @@
-"""How many epochs fit into a given time: measured on a copy of the run, so that nothing of it is used up."""
+"""How many epochs fit into a given time: measured on a copy of the run, so that nothing of it is used up.
+
+Where the views change while training runs, a step is measured with the smallest and with the largest ones, and those
+between cost in proportion to their pixels. What attention costs grows faster than pixels, so this errs on the safe side.
+"""
 
 from __future__ import annotations
 
 import copy
 import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -11,6 +18,8 @@ from smallvit.errors import UsageError
 from smallvit.recipe import resolved
 from smallvit.training.loop import Training, take_step
 from smallvit.training.optimizer import make_optimizer
+from smallvit.training.step import wrap
+from smallvit.types import View
 
 WARM_UP_STEPS = 2
 MEASURED_SECONDS = 3.0
@@ -19,46 +28,75 @@ MOST_EPOCHS = 1_000
 MOST_VALIDATIONS = 40
 
 
+class StepCost(NamedTuple):
+    """Seconds of a step by the pixels of its views: a line through the cheapest and the dearest."""
+
+    pixels: tuple[int, int]
+    seconds: tuple[float, float]
+
+    def at(self, views: Sequence[View]) -> float:
+        (low, high), (least, most) = self.pixels, self.seconds
+        if low == high:
+            return most
+        return least + (most - least) * (pixels_of(views) - low) / (high - low)
+
+    def __str__(self) -> str:
+        least, most = (f"{seconds * 1000:.0f}" for seconds in self.seconds)
+        return f"{least} ms a step" if least == most else f"{least} to {most} ms a step"
+
+
 def epochs_within(t: Training, seconds: float) -> tuple[int, str]:
     """The number of epochs that end within `seconds` from now, and the measurement in words."""
     started = time.perf_counter()
-    step_seconds = measure_step(t) if seconds > 0 else 0.0
+    cost = measure_cost(t, MOST_EPOCHS) if seconds > 0 else StepCost((1, 1), (0.0, 0.0))
     seconds -= time.perf_counter() - started
     steps = len(t.loader)
-    passes = t.loader.batch_size * sum(view.copies for view in t.loader.views)
-    looked_at = t.step.objective.judged_images(len(t.loader.rows), len(t.val_rows))
-    validation_seconds = looked_at / passes * step_seconds / 3  # no backward pass
-    epochs = fitting_epochs(seconds, step_seconds * steps, validation_seconds)
+    epochs = fitting_epochs(seconds, lambda epochs: seconds_of(t, cost, epochs, min(epochs, MOST_VALIDATIONS)))
     if epochs < 1:
-        needed = (
-            f", but one epoch of {steps} steps takes about {(step_seconds * steps + validation_seconds) / MARGIN:.0f} s"
-        )
+        needed = f", but one epoch of {steps} steps takes about {seconds_of(t, cost, 1, 1) / MARGIN:.0f} s"
         raise UsageError(
-            f"the budget leaves {max(0, seconds):.0f} s for training{needed if step_seconds else ''}: "
+            f"the budget leaves {max(0, seconds):.0f} s for training{needed if cost.seconds[1] else ''}: "
             "raise --budget, or take fewer images or a smaller model"
         )
-    return epochs, f"{step_seconds * 1000:.0f} ms a step, {steps} steps an epoch, {seconds:.0f} s left"
+    return epochs, f"{cost}, {steps} steps an epoch, {seconds:.0f} s left"
 
 
-def fitting_epochs(seconds: float, epoch_seconds: float, validation_seconds: float) -> int:
-    """The most epochs with their validations that fit, with a margin; 0 where not even one does."""
+def fitting_epochs(seconds: float, takes: Callable[[int], float]) -> int:
+    """The most epochs that fit, with a margin; 0 where not even one does. `takes`: seconds of so many epochs."""
     usable = MARGIN * seconds
-    if usable <= 0:
-        return 0
-    epochs = int(usable / (epoch_seconds + validation_seconds))
-    # Validations are at most MOST_VALIDATIONS, one an epoch in short runs.
-    if epochs > MOST_VALIDATIONS:
-        epochs = int((usable - MOST_VALIDATIONS * validation_seconds) / epoch_seconds)
-    return min(epochs, MOST_EPOCHS)
+    return bisect_right(range(1, MOST_EPOCHS + 1), usable, key=takes) if usable > 0 else 0
 
 
-def measure_step(t: Training) -> float:
-    """Median seconds of a training step on this machine."""
+def seconds_of(t: Training, cost: StepCost, epochs: int, validations: int) -> float:
+    """What a run of so many epochs takes that looks at its validation part so often."""
+    views_at, judged_images = t.step.objective.views_at, t.step.objective.judged_images
+    trained = len(t.loader) * sum(cost.at(views_at(epoch, epochs)) for epoch in range(epochs))
+    looked_at = judged_images(len(t.loader.rows), len(t.val_rows)) * resolved(t.recipe.data.img_size) ** 2
+    a_look = looked_at / (t.loader.batch_size * cost.pixels[1]) * cost.seconds[1] / 3  # no backward pass
+    return trained + validations * a_look
+
+
+def measure_cost(t: Training, epochs: int) -> StepCost:
+    """A step with the smallest and one with the largest views of a run of so many epochs."""
+    views_at = t.step.objective.views_at
+    kinds = sorted({views_at(epoch, epochs) for epoch in range(epochs)}, key=pixels_of)
+    ends = kinds[:1] if len(kinds) == 1 else [kinds[0], kinds[-1]]
+    seconds = [measure_step(t, views, MEASURED_SECONDS / len(ends)) for views in ends]
+    return StepCost((pixels_of(ends[0]), pixels_of(ends[-1])), (seconds[0], max(seconds)))
+
+
+def pixels_of(views: Sequence[View]) -> int:
+    """Of all crops of one image."""
+    return sum(view.copies * view.size**2 for view in views)
+
+
+def measure_step(t: Training, views: Sequence[View], most_seconds: float = MEASURED_SECONDS) -> float:
+    """Median seconds of a training step with these views on this machine."""
     trial = copy.copy(t)
+    trial.loader = t.loader.showing(views)
     trial.step = copy.deepcopy(t.step)
+    trial.wrapped = wrap(trial.step, t.recipe)
     trial.ema = copy.deepcopy(t.ema)
-    if t.recipe.compile:
-        trial.step.backbone.compile()  # a copy is not compiled
     trial.optimizer = make_optimizer(trial.step, t.recipe.optimizer, t.device)
     times: list[float] = []
     started = time.perf_counter()
@@ -68,7 +106,7 @@ def measure_step(t: Training) -> float:
         if t.device.type == "cuda":
             torch.cuda.synchronize(t.device)
         times.append(time.perf_counter() - before)
-        if number >= WARM_UP_STEPS + 2 and time.perf_counter() - started > MEASURED_SECONDS:
+        if number >= WARM_UP_STEPS + 2 and time.perf_counter() - started > most_seconds:
             break
     measured = sorted(times[WARM_UP_STEPS:])
     return measured[len(measured) // 2]

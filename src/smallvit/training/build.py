@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from timm.utils import ModelEmaV3
 
@@ -10,16 +12,20 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages, Loader
 from smallvit.data.split import Split
 from smallvit.models.features import Backbone, check_size, create_backbone
-from smallvit.objectives.base import TaskInfo, auxiliaries, objectives, options_of
+from smallvit.objectives.base import Objective, TaskInfo, auxiliaries, objectives, options_of
 from smallvit.randomness import key_of
 from smallvit.recipe import Recipe, resolved
+from smallvit.training.budget import MOST_EPOCHS
 from smallvit.training.initial import load_initial_weights
 from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
-from smallvit.training.step import Step
+from smallvit.training.step import Step, wrap
+from smallvit.types import ALONE, World
 
 
-def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bool = True) -> Training:
+def build_training(
+    recipe: Recipe, images: ImageSet, split: Split, with_init: bool = True, world: World = ALONE
+) -> Training:
     """`with_init` is off where a stored state follows: the file that the run began with may be gone by then."""
     device = torch.device(recipe.device)
     data = recipe.data
@@ -31,27 +37,28 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
     step = build_step(recipe, backbone, images, split).to(device)  # after the weights: teachers start as copies
     step = step.to(memory_format=step.backbone.memory_format)
     ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None
-    if recipe.compile:
-        step.backbone.compile()
     augmenter = Augmenter(recipe.augment, resolved(data.mean), resolved(data.std))
     loader = Loader(
         DeviceImages(images, augmenter, device),
         split.train,
-        step.objective.views,
+        partial(step.objective.views_at, epochs=resolved(recipe.epochs)),
         resolved(recipe.batch_size),
         recipe.seed,
         balanced=data.balanced,
         repeats=recipe.augment.repeats,
+        world=world,
     )
     return Training(
         recipe=recipe,
         step=step,
+        wrapped=wrap(step, recipe),
         optimizer=make_optimizer(step, recipe.optimizer, device),
         ema=ema,
         loader=loader,
         val_rows=split.val,
         num_classes=len(images.class_names),
         device=device,
+        world=world,
         transferred=transferred,
     )
 
@@ -67,16 +74,20 @@ def build_backbone(recipe: Recipe, images: ImageSet) -> Backbone:
 def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Split) -> Step:
     # A budget sets the epochs after it has measured a step; for that trial any number will do.
     epochs = 1 if recipe.epochs == "auto" else recipe.epochs
-    size = resolved(recipe.data.img_size)
-    setting = TaskInfo(len(images.class_names), len(images), size, epochs, split.train)
+    setting = TaskInfo.of(images, split, resolved(recipe.data.img_size), epochs)
     name = recipe.objective.name
     objective = objectives()[name](
         backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting
     )
-    for view in objective.views:
-        check_size(backbone, recipe.model.name, view.size)
+    for size in _view_sizes(objective, MOST_EPOCHS if recipe.budget else epochs):
+        check_size(backbone, recipe.model.name, size)
     extras = {
         name: auxiliaries()[name](backbone, options_of(auxiliaries(), name, given, "aux"), setting)
         for name, given in recipe.aux.items()
     }
     return Step(backbone, objective, extras)
+
+
+def _view_sizes(objective: Objective, epochs: int) -> set[int]:
+    """All sizes of crops in a run of so many epochs: what the model cannot take is refused before the first."""
+    return {view.size for epoch in range(epochs) for view in objective.views_at(epoch, epochs)}

@@ -16,10 +16,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from smallvit.data.augment import Augmenter
+from smallvit.data.preparation import Preparation
 from smallvit.errors import RunError
+from smallvit.evaluation.predictor import Predictor
 from smallvit.models.features import Backbone, create_backbone
-from smallvit.recipe import AugmentSpec
 from smallvit.runs.atomic import replacing
 from smallvit.training.loop import Best, Training
 
@@ -56,7 +56,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) -> None:
-    """`log` is what the records of the run need to go on; `load_state` gives it back."""
+    """`log` is what the records of the run need to go on; `load_state` gives it back. One process writes."""
+    if not t.world.writes:
+        return
     tensors = _prefixed("step", t.step.state_dict())
     if t.ema is not None:
         tensors |= _prefixed("ema", t.ema.module.state_dict())
@@ -110,10 +112,9 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class LoadedModel(NamedTuple):
-    """A model that can predict: everything comes from the one file."""
+    """A model that can predict, and what its file says of it: everything comes from the one file."""
 
-    backbone: Backbone
-    augmenter: Augmenter
+    predictor: Predictor
     header: dict[str, Any]
 
 
@@ -141,7 +142,8 @@ def load_model(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
                 in_chans=header["in_chans"], img_size=header["img_size"],
             )  # fmt: skip
         backbone.model.load_state_dict(tensors)
-        augmenter = Augmenter(AugmentSpec(crop="none", flip=0.0), header["mean"], header["std"])
+        preparation = Preparation.of(header)
     except (KeyError, RuntimeError, TypeError) as error:
         raise RunError(f"{path} does not hold a smallvit model: {error}") from None
-    return LoadedModel(backbone.to(device).eval(), augmenter, header)
+    temperature, names = header.get("temperature"), header["class_names"]
+    return LoadedModel(Predictor(backbone.to(device).eval(), preparation, names, temperature), header)

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from smallvit.data.imageset import ImageSet
-from smallvit.data.loader import DeviceImages
 from smallvit.data.split import Split
 from smallvit.errors import UsageError
 from smallvit.evaluation.probes import Frozen, extract, knn_probe, linear_probe
@@ -17,20 +16,21 @@ from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
 from smallvit.training.initial import digest
 
 
-def frozen_parts(run: RunFolder, images: ImageSet, split: Split) -> dict[str, Frozen]:
+def frozen_parts(run: RunFolder, images: ImageSet, split: Split, device: torch.device) -> dict[str, Frozen]:
     """Features and labels of the parts that hold images. The run's split and model decide them, so they are kept."""
     model, kept = run.path / "model.safetensors", run.path / "features.safetensors"
     rows = {name: part for name, part in zip(("train", "val", "test"), split[:3], strict=True) if len(part)}
     own = digest(model)
     if kept.is_file():
         tensors, header = read_tensors(kept)
-        if header.get("model") == own:
+        # Another kind of device gives other last bits; files of 0.1 do not say it, and were made on the CPU.
+        if (header.get("model"), header.get("device", "cpu")) == (own, device.type):
             return {name: Frozen(tensors[name], images.labels_N[part]) for name, part in rows.items()}
-    loaded = load_model(model)
-    seen = DeviceImages(images, loaded.augmenter, torch.device("cpu"))
-    found = {name: extract(loaded.backbone, seen.plain(part, loaded.header["img_size"])) for name, part in rows.items()}
-    write_tensors(kept, {name: part.features_ND for name, part in found.items()}, {"model": own})
-    return found
+    about = {"model": own, "device": device.type}
+    predictor = load_model(model, device).predictor
+    parts = {name: extract(predictor, images, part) for name, part in rows.items()}
+    write_tensors(kept, {name: part.features_ND for name, part in parts.items()}, about)
+    return parts
 
 
 def probe_parts(parts: Mapping[str, Frozen], num_classes: int, *, knn: bool, linear: bool) -> dict[str, Any]:
@@ -39,9 +39,9 @@ def probe_parts(parts: Mapping[str, Frozen], num_classes: int, *, knn: bool, lin
     if part is None or num_classes < 2:
         raise UsageError("a probe needs classes, and a test or validation part: the run has none")
     val = parts.get("val") if part == "test" else None
-    found: dict[str, Any] = {"part": part}
+    probes: dict[str, Any] = {"part": part}
     if knn:
-        found["knn"] = knn_probe(parts["train"], parts[part], num_classes)
+        probes["knn"] = knn_probe(parts["train"], parts[part], num_classes)
     if linear:
-        found["linear"] = linear_probe(parts["train"], val, parts[part])
-    return found
+        probes["linear"] = linear_probe(parts["train"], val, parts[part])
+    return probes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,9 @@ from smallvit.errors import RunError, UsageError
 from smallvit.models.features import Backbone
 from smallvit.models.transfer import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
-from smallvit.runs.folder import RunFolder, runs_inside, seed_folder
+from smallvit.runs.axes import Place, listed
+from smallvit.runs.folder import RunFolder, runs_inside
+from smallvit.runs.members import final_members, is_group
 from smallvit.training.checkpoint import HEADER, read_tensors
 
 
@@ -34,15 +36,23 @@ def initial_file(init: str) -> Path:
     return path / "model.safetensors"
 
 
-def member_starts(init: str, seeds: Iterable[int]) -> dict[int, Path]:
-    """Seed -> the run of a group of seeds to start from; empty where `init` is no such group."""
+def member_starts(init: str, places: Sequence[Place]) -> dict[Place, Path]:
+    """Place of a new run -> the run of a group to start from, which is the same replicate; empty where it is no group.
+
+    Where the group has several arms, each starts from its own.
+    """
     folder = Path(init).expanduser().resolve()
-    if not (folder / "group.json").is_file():
+    if not is_group(folder):
         return {}
-    own = {seed: folder / seed_folder(seed) for seed in seeds}
-    missing = [str(seed) for seed, path in own.items() if not (path / "recipe.json").is_file()]
-    if missing:
-        raise UsageError(f"--init {init}: the group has no run of seed {', '.join(missing)}")
+    theirs = {member.place: member.path for member in final_members(folder)}
+    arms = {place.arm for place in theirs}
+    own: dict[Place, Path] = {}
+    for place in places:
+        arm = place.arm if len(arms) > 1 else next(iter(arms))
+        if path := theirs.get(place.replicate._replace(arm=arm)):
+            own[place] = path
+    if missing := [place for place in places if place not in own]:
+        raise UsageError(f"--init {init}: the group has no run of {listed(missing)}")
     return own
 
 

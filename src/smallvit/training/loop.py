@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import torch
 from timm.utils import ModelEmaV3
-from torch import Tensor
+from torch import Tensor, nn
 
 from smallvit.data.loader import Loader
+from smallvit.data.preparation import Preparation
 from smallvit.evaluation.metrics import Score
 from smallvit.models.features import Backbone
 from smallvit.models.transfer import Transfer
@@ -23,7 +24,7 @@ from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.optimizer import learning_rate
 from smallvit.training.step import Step
-from smallvit.types import Context, Loss
+from smallvit.types import ALONE, Context, Loss, World
 
 
 class Best(NamedTuple):
@@ -39,13 +40,15 @@ class Training:
     """Everything that changes while training, and what it takes to change it."""
 
     recipe: Recipe
-    step: Step
+    step: Step  # the bare one: what is stored, judged and averaged
+    wrapped: nn.Module  # what the loop calls: the step itself, or something around it
     optimizer: torch.optim.Optimizer
     ema: ModelEmaV3 | None
     loader: Loader
     val_rows: Tensor  # empty: no validation
     num_classes: int
     device: torch.device
+    world: World = ALONE
     transferred: Transfer | None = None  # what became of the weights that were given to start from
     done: int = 0  # steps taken
     best: Best = field(default_factory=Best)
@@ -61,8 +64,8 @@ class Training:
 
     def exam(self, held_out: Tensor) -> EvalData:
         """What the objective judges the model by."""
-        size, loader = resolved(self.recipe.data.img_size), self.loader
-        return EvalData(loader.images, size, self.num_classes, loader.rows, held_out, self.done / self.total)
+        loader, preparation = self.loader, Preparation.of(self.recipe.data.model_dump())
+        return EvalData(loader.images, preparation, self.num_classes, loader.rows, held_out, self.done / self.total)
 
 
 class Tick(NamedTuple):
@@ -86,11 +89,11 @@ def train(t: Training) -> Iterator[Tick]:
         loss, grad_norm = take_step(t, epoch, number, lr)
         t.done += 1
         ends_epoch = number == len(t.loader) - 1
-        found = validate(t, epoch) if ends_epoch else None
-        improved = is_better(found, t.best)
-        if found is not None and improved:
-            t.best = Best(*found.quality, epoch)
-        yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, found, improved)
+        score = validate(t, epoch) if ends_epoch else None
+        improved = is_better(score, t.best)
+        if score is not None and improved:
+            t.best = Best(*score.quality, epoch)
+        yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, improved)
 
 
 def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
@@ -103,7 +106,7 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
         group["lr"] = lr
     batch = t.loader.batch(epoch, number)
     with torch.autocast(t.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        loss: Loss = t.step(batch, ctx)
+        loss: Loss = t.wrapped(batch, ctx)
     t.optimizer.zero_grad(set_to_none=True)
     loss.total.backward()
     # With clipping off the norm is still wanted: it shows the first step that is no number.
@@ -124,5 +127,5 @@ def validate(t: Training, epoch: int) -> Score | None:
     return t.step.objective.judge(t.evaluated, t.exam(t.val_rows))
 
 
-def is_better(found: Score | None, best: Best) -> bool:
-    return found is not None and found.accuracy is not None and found.is_finite and found.quality > best[:2]
+def is_better(score: Score | None, best: Best) -> bool:
+    return score is not None and score.accuracy is not None and score.is_finite and score.quality > best[:2]

@@ -47,13 +47,14 @@ def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
         say(f"going on after step {t.done:,} of {t.total:,}")
     else:
         save_state(state, t)
-    _forget_after(folder / "metrics.jsonl", t.done)
+    if t.world.writes:
+        _forget_after(folder / "metrics.jsonl", t.done)
     saved = time.monotonic()
     with fixed_threads(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
             recorder.add(tick)
             advance(1, note=recorder.note)
-            if tick.improved:
+            if tick.improved and t.world.writes:
                 save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
             stopping = stop.is_set()
             if stopping or tick.step == t.total or time.monotonic() - saved >= t.recipe.checkpoint_seconds:
@@ -67,7 +68,10 @@ def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
 
 
 class Recorder:
-    """Gathers steps and writes a record every few; a loss that is no number stops the run here."""
+    """Gathers steps and writes a record every few; a loss that is no number stops the run here.
+
+    Where several processes train together each of them checks its steps, and one writes.
+    """
 
     def __init__(self, folder: Path, t: Training, logs: list[Log]) -> None:
         self.folder = folder
@@ -160,6 +164,8 @@ class Recorder:
             self.note += f" val {self.val:.1%}"
 
     def _write(self, record: dict[str, Any]) -> None:
+        if not self.t.world.writes:
+            return
         record["seconds"] = round(time.monotonic() - self.started, 3)
         append_line(self.folder / "metrics.jsonl", record)
         for log in self.logs:

@@ -1,4 +1,4 @@
-"""Step: the one module that the loop calls, DDP wraps and checkpoints hold."""
+"""Step: the one module that is trained and that checkpoints hold; the loop calls it as `wrap` gives it back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import nn
 
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Auxiliary, Objective
+from smallvit.recipe import Recipe
 from smallvit.types import Batch, Context, Loss
 
 
@@ -24,10 +25,17 @@ class Step(nn.Module):
         loss: Loss = self.objective(self.backbone, batch, ctx)
         total, parts = loss.total, dict(loss.parts)
         for auxiliary in self.auxiliaries.values():
-            extra: Loss = auxiliary(loss.features, batch, ctx)
+            extra: Loss = auxiliary(self.backbone, loss.seen, ctx)
             total = total + extra.total
             parts |= extra.parts
-        return Loss(total, parts, loss.features)
+        return Loss(total, parts, loss.seen)
 
     def after_step(self, ctx: Context) -> None:
         self.objective.after_step(self.backbone, ctx)
+
+
+def wrap(step: Step, recipe: Recipe) -> nn.Module:
+    """What the loop calls in place of the bare step: the same parameters, run as the recipe wants them run."""
+    if recipe.compile:
+        step.backbone.compile()  # in place: names of parameters stay as they are
+    return step

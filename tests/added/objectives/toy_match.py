@@ -8,7 +8,7 @@ from smallvit.models.features import Backbone
 from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
 from smallvit.runs.curves import CurvePanel
-from smallvit.types import Batch, Context, Features, Loss, View
+from smallvit.types import Batch, Context, Features, Loss, Seen, View
 
 
 class ToyMatch(SelfSupervised):
@@ -28,4 +28,4 @@ class ToyMatch(SelfSupervised):
         first_BD, second_BD = features.pooled_BD.chunk(2)
         apart = (first_BD - second_BD).square().mean()
         length = (features.pooled_BD.square().sum(1) - 1).square().mean()
-        return Loss(apart + length, {"apart": apart.detach()}, features)
+        return Loss(apart + length, {"apart": apart.detach()}, Seen.of(batch, batch.views[0], features))

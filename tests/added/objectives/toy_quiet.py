@@ -8,7 +8,7 @@ from smallvit.models.features import Backbone
 from smallvit.objectives.base import Auxiliary, TaskInfo
 from smallvit.recipe import Section
 from smallvit.runs.curves import CurvePanel
-from smallvit.types import Batch, Context, Features, Loss
+from smallvit.types import Context, Loss, Seen
 
 
 class ToyOptions(Section):
@@ -24,6 +24,6 @@ class ToyQuiet(Auxiliary):
         super().__init__(backbone, options, setting)
         self.weight = options.weight
 
-    def forward(self, features: Features, batch: Batch, ctx: Context) -> Loss:
-        loudness = features.grids[-1].square().mean()
-        return Loss(self.weight * loudness, {"loudness": loudness.detach()}, features)
+    def forward(self, backbone: Backbone, seen: Seen, ctx: Context) -> Loss:
+        loudness = seen.features.grids[-1].square().mean()
+        return Loss(self.weight * loudness, {"loudness": loudness.detach()}, seen)

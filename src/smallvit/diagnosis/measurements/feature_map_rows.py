@@ -80,7 +80,7 @@ def _maps(inputs: Inputs) -> list[FeatureMap]:
         model.eval()
         grids = model.forward_intermediates(images_BCHW, intermediates_only=True)  # type: ignore[operator]
     # timm does not promise as many grids as names: what has both is shown.
-    return [FeatureMap(name, grid.float()) for name, grid in zip(inputs.block_names, grids, strict=False)]
+    return [FeatureMap(name, grid.float().cpu()) for name, grid in zip(inputs.block_names, grids, strict=False)]
 
 
 def _grey(maps_KHW: Array) -> NDArray[np.uint8]:

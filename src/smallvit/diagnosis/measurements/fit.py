@@ -26,7 +26,7 @@ class Fit(Measurement):
 
         numbers: dict[str, float] = {}
         for prefix, images in (("train_", inputs.train), ("", inputs.judged)):
-            right, n = int((images.judged_by(inputs.backbone).argmax(1) == images.labels_N).sum()), len(images.labels_N)
+            right, n = int((images.logits_NK.argmax(1) == images.labels_N).sum()), len(images.labels_N)
             low, high = wilson(right, n)
             numbers |= {f"{prefix}accuracy": right / n, f"{prefix}low": low, f"{prefix}high": high, f"{prefix}images": float(n)}  # fmt: skip
         numbers |= {

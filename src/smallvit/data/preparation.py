@@ -1,0 +1,83 @@
+"""How an image becomes what a model takes: one way for training, validation and prediction.
+
+A file, picture or array becomes a uint8 square, as the files of a set do when they are decoded; the centre of a square
+is normalised. B images, C channels, H by W pixels, S side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from smallvit.data.augment import Augmenter
+from smallvit.data.images import FULL_WHITE, Fit, convertible, read_image, square_of_array, square_of_picture
+from smallvit.data.rasters import Unreadable, looks_channels_first
+from smallvit.recipe import AugmentSpec
+
+Picture = str | Path | Image.Image | np.ndarray | Tensor  # one image: a file, or pixels
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The keys of a recipe's `data` section, and of a model file's header, that prediction needs."""
+
+    img_size: int
+    cache_size: int  # the side of the squares, of which the model sees the centre
+    in_chans: int
+    fit: Fit
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    white: int = FULL_WHITE
+
+    @classmethod
+    def of(cls, named: Mapping[str, Any]) -> Preparation:
+        """From a header, or a recipe's section as a dictionary; other keys are left alone."""
+        values = {key.name: named[key.name] for key in fields(cls) if key.name in named or key.name != "white"}
+        return cls(**values | {"mean": tuple(values["mean"]), "std": tuple(values["std"])})
+
+    @cached_property
+    def augmenter(self) -> Augmenter:
+        return Augmenter(AugmentSpec(crop="none", flip=0.0), self.mean, self.std)
+
+    def normalised(self, squares_BCSS: Tensor) -> Tensor:
+        return self.augmenter.prepare(squares_BCSS, self.img_size)
+
+    def square(self, picture: Picture) -> Tensor:
+        """uint8 (C, S, S). What cannot be read or converted is `Unreadable`."""
+        wanted = (self.cache_size, self.fit, self.in_chans, self.white)
+        if isinstance(picture, str | Path):
+            return read_image(Path(picture), *wanted)
+        if isinstance(picture, Image.Image):
+            return square_of_picture(picture, *wanted)
+        return square_of_array(self._pixels(picture), *wanted)
+
+    def _pixels(self, given: np.ndarray | Tensor) -> np.ndarray:
+        """H x W x C. Arrays have their channels last, tensors first, as numpy and torch have them elsewhere."""
+        is_tensor = isinstance(given, Tensor)
+        pixels = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+        shape = tuple(pixels.shape)
+        if pixels.ndim not in (2, 3) or 0 in shape:
+            layout = "C x H x W" if is_tensor else "H x W x C"
+            raise Unreadable(f"its shape is {shape}; it must be H x W or {layout}")
+        if pixels.dtype not in (np.uint8, np.uint16):
+            raise Unreadable(f"its pixels are {pixels.dtype}, and nothing says what is white; give uint8 or uint16")
+        if pixels.ndim == 3:
+            self._check_layout(shape, is_tensor)
+            pixels = pixels.transpose(1, 2, 0) if is_tensor else pixels
+        else:
+            pixels = pixels[:, :, None]
+        # In memory as decoded files are: resizing may round otherwise where channels lie apart.
+        return np.require(pixels, requirements=["C", "W"])
+
+    def _check_layout(self, shape: tuple[int, ...], is_tensor: bool) -> None:
+        if not is_tensor and looks_channels_first(shape):
+            raise Unreadable(f"its shape {shape} looks like C x H x W; an array must be H x W x C")
+        if is_tensor and not convertible(shape[0], self.in_chans) and convertible(shape[2], self.in_chans):
+            raise Unreadable(f"its shape {shape} looks like H x W x C; a tensor must be C x H x W")

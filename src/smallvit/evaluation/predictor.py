@@ -1,0 +1,142 @@
+"""The one way to run a trained model: images in; logits, features or probabilities out.
+
+In batches, in evaluation mode, without gradients, in float32; what comes out is on the CPU. Validation during training,
+evaluation, prediction, probes and diagnosis all come through here.
+
+N images, B of a batch, C channels, S side, D width, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from smallvit.data.images import Unreadable, many_reads
+from smallvit.data.imageset import ImageSet
+from smallvit.data.loader import DeviceImages
+from smallvit.data.preparation import Picture, Preparation
+from smallvit.errors import DataError, UsageError
+from smallvit.models.features import Backbone
+
+BATCH = 256
+
+# A set; one image or many: files, PIL images, arrays N x H x W x C, tensors N x C x H x W, lists of images.
+Given = ImageSet | DeviceImages | Picture | Sequence[Picture]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; every module's own mode comes back."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+class Predictor:
+    """A model with all that it needs to answer. `rows` choose from an ImageSet; without them all of it is meant."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preparation: Preparation,
+        class_names: Sequence[str] = (),
+        temperature: float | None = None,
+    ) -> None:
+        self.backbone = backbone
+        self.preparation = preparation
+        self.class_names = tuple(class_names)  # in the order of the logits; empty: pretrained, without a classifier
+        self.temperature = temperature  # that suited the run's validation part; None: it was not fitted
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.backbone.parameters()).device
+
+    def logits(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
+        """(N, K)"""
+        return self.logits_of(self._batches(images, rows, batch_size))
+
+    def features(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
+        """(N, D): the pooled vectors that the classifier stands on."""
+        return self._run(self._batches(images, rows, batch_size), classify=False)
+
+    def probabilities(
+        self, images: Given, rows: Tensor | None = None, *, calibrated: bool = False, batch_size: int = BATCH
+    ) -> Tensor:
+        """(N, K), of the classes in `class_names`. `calibrated`: at the temperature that suited the validation part."""
+        if calibrated and self.temperature is None:
+            raise UsageError(
+                "the model has no temperature: it takes a run with a validation and a test part to fit one"
+            )
+        temperature = self.temperature if calibrated and self.temperature else 1.0
+        return (self.logits(images, rows, batch_size=batch_size) / temperature).softmax(1)
+
+    def prepared(self, images: Given, rows: Tensor | None = None) -> Tensor:
+        """(N, C, S, S): as the model takes them, all at once and on its device."""
+        return torch.cat(list(self._batches(images, rows, BATCH)))
+
+    def logits_of(self, prepared: Iterable[Tensor]) -> Tensor:
+        """(N, K) of images that are prepared already, batch by batch."""
+        return self._run(prepared, classify=True)
+
+    def _run(self, prepared: Iterable[Tensor], classify: bool) -> Tensor:
+        with evaluating(self.backbone), torch.autocast(self.device.type, enabled=False):
+            outputs = [self._forward(images_BCSS, classify) for images_BCSS in prepared]
+        if not outputs:
+            raise UsageError("there are no images to look at")
+        return torch.cat(outputs).cpu()
+
+    def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
+        """All images go through the model here, and nowhere else."""
+        pooled_BD = self.backbone(images_BCSS).pooled_BD
+        return (self.backbone.classify(pooled_BD) if classify else pooled_BD).float()
+
+    def _batches(self, images: Given, rows: Tensor | None, batch_size: int) -> Iterator[Tensor]:
+        for squares_BCSS in self._squares(images, rows, batch_size):
+            yield self.preparation.normalised(squares_BCSS)
+
+    def _squares(self, images: Given, rows: Tensor | None, batch_size: int) -> Iterator[Tensor]:
+        """uint8 and on the device."""
+        if isinstance(images, ImageSet):
+            images = DeviceImages(images, self.preparation.augmenter, self.device, once=True)
+        if isinstance(images, DeviceImages):
+            rows = torch.arange(len(images.labels_N)) if rows is None else rows
+            yield from images.batches(rows, batch_size)
+            return
+        if rows is not None:
+            raise UsageError("rows choose from an ImageSet; of other images give those that are meant")
+        pictures = _listed(images)
+        for start in range(0, len(pictures), batch_size):
+            with many_reads():
+                squares = [self._square(pictures, place) for place in range(len(pictures))[start : start + batch_size]]
+            yield torch.stack(squares).to(self.device)
+
+    def _square(self, pictures: Sequence[Picture], place: int) -> Tensor:
+        try:
+            return self.preparation.square(pictures[place])
+        except Unreadable as error:
+            given = pictures[place]
+            name = str(given) if isinstance(given, str | Path) else f"image {place} of {len(pictures)}"
+            raise DataError(f"{name}: {error}") from None
+
+
+def _listed(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
+    """One image is a list of one. What has three axes is one image or many grey ones: only a list says which."""
+    if isinstance(images, str | Path | Image.Image):
+        return [images]
+    if isinstance(images, np.ndarray | Tensor):
+        if images.ndim != 4:
+            layout = "N x C x H x W" if isinstance(images, Tensor) else "N x H x W x C"
+            raise UsageError(f"images of the shape {tuple(images.shape)}: give {layout}, or a list of images")
+        return list(images)
+    return images

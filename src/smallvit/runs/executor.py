@@ -1,0 +1,192 @@
+"""Runs that are planned, each in a process of its own, some at a time: seeds, the demo, studies.
+
+A source is asked for the next folder when there is room and told of every run that has ended, so it may plan runs from
+what earlier ones found. Where the runs are computed is one function (`Launch`); here it is a process of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from smallvit.console import say, warn
+from smallvit.errors import Interrupted, SmallvitError
+from smallvit.recipe import resolved
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.following import following
+from smallvit.training.session import stop_signals
+
+POLL_SECONDS = 0.3
+TAIL_LINES = 3  # of what a run that failed has said
+
+
+class Exit(NamedTuple):
+    status: int
+    cpu_seconds: float | None  # None where the system does not tell
+
+
+class Ended(NamedTuple):
+    path: Path
+    cpu_seconds: float | None
+    problem: str  # what it said where it failed; empty where it did not
+
+    @property
+    def well(self) -> bool:
+        return not self.problem
+
+
+class Job(Protocol):
+    """A run that was started somewhere."""
+
+    def poll(self) -> Exit | None: ...
+
+    def stop(self) -> None:
+        """Ask it to save and stop; `poll` tells when it has."""
+
+
+Launch = Callable[[Path], Job]
+
+
+class Source(Protocol):
+    """Where runs come from."""
+
+    def ask(self) -> Path | None:
+        """The folder of a run that is planned; None where there is none now. Asked again when a run has ended."""
+
+    def tell(self, ended: Ended) -> None: ...
+
+
+class Listed:
+    """Runs that are all known before the first one starts."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self.waiting = deque(folders)
+
+    def ask(self) -> Path | None:
+        return self.waiting.popleft() if self.waiting else None
+
+    def tell(self, ended: Ended) -> None:
+        pass
+
+
+def run_all(
+    source: Source, jobs: int, *, go_on: str, total: int | None = None, keep_going: bool = False,
+    launch: Launch | None = None,
+) -> list[Ended]:  # fmt: skip
+    """Finish every run that the source has, `jobs` at a time, and return those that failed.
+
+    The first failure stops all others, unless `keep_going`. A stop signal lets all save what they have; `go_on` is the
+    command that goes on from there.
+    """
+    launch = launch or Process
+    active: dict[Path, Job] = {}
+    failed: list[Ended] = []
+    with stop_signals() as stop, following(total) as view:
+        try:
+            while not stop.is_set():
+                while len(active) < jobs and not stop.is_set() and (path := source.ask()):
+                    active[path] = launch(path)
+                    view.started(path)
+                if not active:
+                    break
+                time.sleep(POLL_SECONDS)
+                view.update()
+                for ended in _collect(active):
+                    view.ended(ended.path)
+                    source.tell(ended)
+                    if ended.problem and not stop.is_set():
+                        failed.append(ended)
+                if failed and not keep_going:
+                    path, _, problem = failed[0]
+                    raise SmallvitError(f"the run {path} failed: {problem}\ngo on with `{go_on}`")
+        finally:
+            _stop(active, source)
+    if stop.is_set():
+        raise Interrupted(f"stopped; go on with `{go_on}`")
+    return failed
+
+
+def _collect(active: dict[Path, Job]) -> list[Ended]:
+    """Take out of `active` what has ended."""
+    exits = {path: found for path, job in active.items() if (found := job.poll())}
+    for path in exits:
+        del active[path]
+    return [
+        Ended(path, found.cpu_seconds, _last_words(path, found.status) if found.status else "")
+        for path, found in exits.items()
+    ]
+
+
+def _stop(active: dict[Path, Job], source: Source) -> None:
+    """All that run save what they have; the source hears of each."""
+    for job in active.values():
+        job.stop()
+    while active:
+        for ended in _collect(active):
+            source.tell(ended)
+        time.sleep(POLL_SECONDS / 10)
+
+
+def _last_words(path: Path, status: int) -> str:
+    log = path / "log.txt"
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
+    return "\n".join(said[-TAIL_LINES:]) or f"exit status {status}"
+
+
+def list_failures(failed: Sequence[Ended], go_on: str) -> None:
+    """An error that names every run that failed, with the last line each has said."""
+    if failed:
+        lines = [f"  {ended.path}: {ended.problem.splitlines()[-1]}" for ended in failed]
+        raise SmallvitError("\n".join([f"{len(failed)} runs failed:", *lines, f"go on with `{go_on}`"]))
+
+
+def tell_cores(folders: Sequence[Path], jobs: int) -> None:
+    """How the cores are divided among runs that go on beside each other."""
+    at_once = min(jobs, len(folders))
+    if at_once < 2:
+        return
+    threads = max(resolved(RunFolder(path).recipe.threads) for path in folders)
+    cores = os.cpu_count() or 1
+    say(f"{at_once} runs at a time, {threads} thread{'s' * (threads > 1)} each, on {cores} cores")
+    if at_once * threads > cores and threads > 1:
+        warn(f"{at_once * threads} threads share {cores} cores: --threads {max(1, cores // at_once)} would be faster")
+
+
+# ---- processes of this machine -----------------------------------------------------------------------
+
+
+class Process:
+    """`smallvit resume FOLDER` as a child. What it says goes to log.txt in the folder."""
+
+    def __init__(self, path: Path) -> None:
+        command = [sys.executable, "-m", "smallvit", "resume", str(path), "--quiet"]
+        # Its own session: a Ctrl-C reaches us alone, and we tell the children.
+        with (path / "log.txt").open("ab") as log:
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_child_env()
+            )
+
+    def poll(self) -> Exit | None:
+        if not hasattr(os, "wait4"):
+            return None if self.child.poll() is None else Exit(self.child.returncode, None)
+        pid, status, usage = os.wait4(self.child.pid, os.WNOHANG)
+        if not pid:
+            return None
+        self.child.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait for it again
+        return Exit(self.child.returncode, usage.ru_utime + usage.ru_stime)
+
+    def stop(self) -> None:
+        self.child.terminate()
+
+
+def _child_env() -> dict[str, str]:
+    """The child must find the package the parent uses, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    inherited = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}

@@ -1,0 +1,142 @@
+"""Runs as the user sees them while they run in other processes: a bar each on a terminal, elsewhere a line now and then.
+
+Their folders are the only source, and only what was appended since the last look is read.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from smallvit import console
+
+MOST_SHOWN = 8  # bars, or names in a line; of more runs those that are running, and a count of the others
+
+
+class Follower:
+    """How far one run is, from the records that it appends to metrics.jsonl."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.file = path / "metrics.jsonl"
+        self.inode = self.offset = 0
+        self.step, self.steps = 0, 1
+        self.note = "starting"
+
+    def look(self) -> bool:
+        """Read what is new; whether there was anything."""
+        try:
+            now = self.file.stat()
+            if now.st_ino != self.inode or now.st_size < self.offset:  # a resumed run writes its records anew
+                self.inode, self.offset = now.st_ino, 0
+            if now.st_size == self.offset:
+                return False
+            with self.file.open("rb") as file:
+                file.seek(self.offset)
+                appended = file.read()
+        except OSError:  # not there yet
+            return False
+        whole = appended[: appended.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        for line in whole.splitlines():
+            self._take(line)
+        return bool(whole)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+            self.step, self.steps = record["step"], record.get("steps", self.steps)
+        except (ValueError, KeyError, TypeError):  # it is only looked at here; reading the run says what is wrong
+            return
+        if "val_accuracy" in record:
+            self.note = f"val {record['val_accuracy']:.1%}"
+        elif self.note == "starting":
+            self.note = ""
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.step / max(self.steps, 1))
+
+
+class View(Protocol):
+    """Where the course of several runs is shown."""
+
+    def started(self, path: Path) -> None: ...
+
+    def ended(self, path: Path) -> None: ...
+
+    def update(self) -> None: ...
+
+
+@contextmanager
+def following(total: int | None = None) -> Iterator[View]:
+    """`total` is how many runs there will be, where that is known."""
+    screen = console.stderr()
+    if console.is_quiet() or not screen.is_terminal:
+        yield Lines(total)
+        return
+    progress = console.make_progress(screen)
+    with progress:
+        bars = Bars(progress, total)
+        yield bars
+        bars.update()
+
+
+class Bars:
+    def __init__(self, progress: Any, total: int | None) -> None:
+        self.progress = progress
+        self.active: dict[Path, tuple[Follower, Any]] = {}
+        self.over: list[Any] = []  # bars of ended runs, the first ended first
+        self.all = progress.add_task("all runs", total=total, note="") if total is None or total > MOST_SHOWN else None
+
+    def started(self, path: Path) -> None:
+        self.active[path] = (Follower(path), self.progress.add_task(path.name, total=1, note="starting"))
+
+    def ended(self, path: Path) -> None:
+        self._show(*self.active[path])
+        self.over.append(self.active.pop(path)[1])
+        while self.over and len(self.over) + len(self.active) > MOST_SHOWN:
+            self.progress.remove_task(self.over.pop(0))
+        if self.all is not None:
+            self.progress.update(self.all, advance=1)
+
+    def update(self) -> None:
+        for follower, bar in self.active.values():
+            self._show(follower, bar)
+
+    def _show(self, follower: Follower, bar: Any) -> None:
+        if follower.look():
+            self.progress.update(bar, total=max(follower.steps, 1), completed=follower.step, note=follower.note)
+
+
+class Lines:
+    def __init__(self, total: int | None) -> None:
+        self.total = total
+        self.active: dict[Path, Follower] = {}
+        self.done = 0
+        self.last = time.monotonic()
+
+    def started(self, path: Path) -> None:
+        self.active[path] = Follower(path)
+
+    def ended(self, path: Path) -> None:
+        del self.active[path]
+        self.done += 1
+
+    def update(self) -> None:
+        if time.monotonic() - self.last > console.LOG_SECONDS:
+            self.last = time.monotonic()
+            console.say(self.line())
+
+    def line(self) -> str:
+        followers = list(self.active.values())
+        for follower in followers:
+            follower.look()
+        shown = [f"{run.name} {f'{run.share:.0%} ' if run.step else ''}{run.note}".rstrip() for run in followers]
+        more = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
+        count = f"{self.done} of {self.total} done" if self.total is not None else f"{self.done} done"
+        return "   ".join([count, *shown[:MOST_SHOWN], *more])

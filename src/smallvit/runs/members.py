@@ -1,0 +1,131 @@
+"""Which runs belong together: the members of a group with their places on its axes, and the runs of one method.
+
+A group is a folder with group.json and one run folder per member. Groups of version 0.1 have names only: seed-N is a
+seed there, every other name an arm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from smallvit.errors import RunError
+from smallvit.recipe import flat
+from smallvit.runs.atomic import write_text
+from smallvit.runs.axes import Place, place_from, place_named
+from smallvit.runs.folder import RunFolder
+
+
+class Member(NamedTuple):
+    path: Path
+    place: Place
+
+
+def is_group(folder: Path) -> bool:
+    return (folder / "group.json").is_file()
+
+
+def read_group(folder: Path) -> dict[str, Any]:
+    """group.json with the names of its members, and under `axes` their places by name."""
+    file = folder / "group.json"
+    try:
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        names = [str(name) for name in record["members"]]
+        stored = record.get("axes")
+        places = {name: _derived(name) if stored is None else place_from(stored[name], str(file)) for name in names}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"cannot read {file}: {error}") from None
+    if outside := [name for name in names if name != Path(name).name]:
+        raise RunError(f"{file}: {outside[0]!r} is no folder of this group")
+    if len(set(places.values())) < len(names):
+        raise RunError(f"{file}: two runs of it stand at the same place")
+    return record | {"members": names, "axes": places}
+
+
+def _derived(name: str) -> Place:
+    return place_named(name) or Place(arm=name)
+
+
+def write_group(folder: Path, record: Mapping[str, Any], places: Mapping[str, Place]) -> None:
+    """`places` are all members, by the names of their folders."""
+    tree = {**record, "members": list(places), "axes": {name: place.axes for name, place in places.items()}}
+    write_text(folder / "group.json", json.dumps(tree, indent=1) + "\n")
+
+
+def add_member(folder: Path, name: str, place: Place) -> None:
+    record = read_group(folder)
+    if record["axes"].get(name) != place:
+        write_group(folder, record, record["axes"] | {name: place})
+
+
+def members_of(folder: Path) -> list[Member]:
+    return [Member(folder / name, place) for name, place in read_group(folder)["axes"].items()]
+
+
+def final_members(folder: Path) -> list[Member]:
+    """Those that count: without what they started from."""
+    return [member for member in members_of(folder) if member.place.stage is None]
+
+
+def place_of(path: Path) -> Place | None:
+    """Where its group puts a run. A folder that was taken out of its group may still tell its seed by its name."""
+    path = path.resolve()
+    if is_group(path.parent):
+        places: dict[str, Place] = read_group(path.parent)["axes"]
+        if path.name in places:
+            return places[path.name]
+    return place_named(path.name)
+
+
+def replicate_of(path: Path, seed: int) -> Place:
+    """What a run is paired by: its place in its group, or else its seed."""
+    place = place_of(path)
+    return place.replicate if place and place.replicate.axes else Place(seed=seed)
+
+
+# ---- runs of one method --------------------------------------------------------------------------------
+
+
+def method_of(path: Path, resolved: Mapping[str, Any]) -> str:
+    """Equal for runs that are replicates of one arm: of one group, or of equal recipes apart from the seed.
+
+    The recipe speaks for a run of its own; for the members of an arm the first of them does.
+    """
+    path = path.resolve()
+    first = _first_of_arm(path)
+    if first != path:
+        path, resolved = first, flat(RunFolder(first).read("recipe.json", "resolved")["resolved"])
+    rest = {key: value for key, value in resolved.items() if key != "seed"}
+    start = Path(rest.get("model.init") or "").parent
+    theirs = place_of(start) if start.name else None
+    if theirs and theirs.replicate == replicate_of(path, resolved["seed"]):  # from its own replicate of another arm
+        rest |= {"model.init": str(start.parent / theirs.method.folder), "model.init_digest": ""}
+    return json.dumps(rest, sort_keys=True)
+
+
+def _first_of_arm(path: Path) -> Path:
+    if is_group(path.parent):
+        members = members_of(path.parent)
+        for own in members:
+            if own.path == path:
+                return next(member.path for member in members if member.place.method == own.place.method)
+    return path
+
+
+# ---- names ---------------------------------------------------------------------------------------------
+
+
+def arm_name(path: Path) -> str:
+    """What a run's arm may be called: by its group, or by the folder that holds its replicates, or its own."""
+    path, place = path.resolve(), place_of(path)
+    if place is None:
+        return path.name
+    return place.method.words or path.parent.name
+
+
+def full_name(path: Path) -> str:
+    """What a run's folder is called, with its group's name before it where its own tells the replicate alone."""
+    path, place = path.resolve(), place_of(path)
+    return f"{path.parent.name}/{path.name}" if place and not place.method.axes else path.name

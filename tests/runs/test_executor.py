@@ -1,0 +1,129 @@
+"""The executor: room, order, what a source may add, failures and stops. Runs are computed elsewhere: the seam is tried
+with jobs that take no time, and once with a real process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from smallvit.errors import Interrupted, SmallvitError
+from smallvit.runs import executor
+from smallvit.runs.executor import Ended, Exit, Listed, list_failures, run_all
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "POLL_SECONDS", 0.001)
+
+
+class Machine:
+    """Runs jobs that end after some looks, each later than the one before, with the status that its name has here."""
+
+    def __init__(self, **statuses: int) -> None:
+        self.statuses = statuses
+        self.running: set[Path] = set()
+        self.order: list[str] = []
+        self.most = 0
+        self.stopped: list[str] = []
+
+    def launch(self, path: Path) -> MachineJob:
+        self.running.add(path)
+        self.order.append(path.name)
+        self.most = max(self.most, len(self.running))
+        return MachineJob(self, path)
+
+
+class MachineJob:
+    def __init__(self, machine: Machine, path: Path) -> None:
+        self.machine, self.path, self.looks = machine, path, 2 + len(machine.order)
+
+    def poll(self) -> Exit | None:
+        self.looks -= 1
+        if self.looks:
+            return None
+        self.machine.running.discard(self.path)
+        return Exit(self.machine.statuses.get(self.path.name, 0), 1.5)
+
+    def stop(self) -> None:
+        self.machine.stopped.append(self.path.name)
+
+
+class Telling(Listed):
+    """A list that hears of every run, and may do something then."""
+
+    def __init__(self, root: Path, names: Iterable[str], then: Callable[[Telling, Ended], None] | None = None) -> None:
+        super().__init__(root / name for name in names)
+        self.root, self.then = root, then
+        self.heard: list[Ended] = []
+
+    def tell(self, ended: Ended) -> None:
+        self.heard.append(ended)
+        if self.then:
+            self.then(self, ended)
+
+
+def test_as_many_at_a_time_as_there_is_room_in_order(tmp_path: Path) -> None:
+    machine, source = Machine(), Telling(tmp_path, "abcdef")
+    assert run_all(source, 2, go_on="", launch=machine.launch) == []
+    assert machine.order == list("abcdef") and machine.most == 2
+    assert [ended.cpu_seconds for ended in source.heard] == [1.5] * 6
+
+
+def test_a_source_adds_runs_when_it_hears_of_others(tmp_path: Path) -> None:
+    """As a search does, or the second stage of an arm: even when nothing else is left."""
+
+    def then(source: Telling, ended: Ended) -> None:
+        if len(source.heard) < 4:
+            source.waiting.append(source.root / f"{ended.path.name}x")
+
+    machine = Machine()
+    run_all(Telling(tmp_path, "a", then), 3, go_on="", launch=machine.launch)
+    assert machine.order == ["a", "ax", "axx", "axxx"]
+
+
+def test_the_first_failure_stops_the_others(tmp_path: Path) -> None:
+    machine = Machine(a=1)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "log.txt").write_text("one\ntwo\nthree\nfour\n")
+    source = Telling(tmp_path, "abc")
+    with pytest.raises(SmallvitError, match=r"a failed: two\nthree\nfour\ngo on with `again`"):
+        run_all(source, 2, go_on="again", launch=machine.launch)
+    assert machine.order == ["a", "b"] and machine.stopped == ["b"]
+    assert not machine.running
+
+
+def test_failures_are_listed_where_the_others_go_on(tmp_path: Path) -> None:
+    machine = Machine(b=1, d=-9)
+    failed = run_all(Telling(tmp_path, "abcde"), 2, go_on="again", keep_going=True, launch=machine.launch)
+    assert machine.order == list("abcde") and [ended.path.name for ended in failed] == ["b", "d"]
+    with pytest.raises(
+        SmallvitError, match=r"2 runs failed:\n.*b: exit status 1\n.*d: exit status -9\ngo on with `again`"
+    ):
+        list_failures(failed, "again")
+    list_failures([], "again")
+
+
+def test_a_stop_lets_all_save_and_says_how_to_go_on(tmp_path: Path) -> None:
+    def then(source: Telling, ended: Ended) -> None:
+        if len(source.heard) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    machine, source = Machine(c=1), Telling(tmp_path, "abcdef", then)
+    with pytest.raises(Interrupted, match="stopped; go on with `again`"):
+        run_all(source, 2, go_on="again", launch=machine.launch)
+    assert machine.stopped and not machine.running
+    assert sorted(ended.path.name for ended in source.heard) == sorted(machine.order), "the source hears of each"
+
+
+def test_a_real_process_says_what_went_wrong(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.json").write_text("{}")
+    source = Telling(tmp_path, ["run"])
+    failed = run_all(source, 1, go_on="", keep_going=True)
+    assert len(failed) == 1 and "recipe.json is damaged: it has no resolved" in failed[0].problem
+    assert source.heard == failed and (failed[0].cpu_seconds or 1.0) > 0.01
