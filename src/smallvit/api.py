@@ -17,19 +17,19 @@ from smallvit.asked import FLAGS, make_recipe, pretraining_recipe
 from smallvit.console import bar, quiet, say
 from smallvit.errors import Collapsed, Interrupted, UsageError, nearest
 from smallvit.finished import Prediction, evaluate, floors_for, predict, probe
-from smallvit.many import Diagnosis, Member, create_group, diagnosis_of, member_paths, run_members
+from smallvit.many import Diagnosis, Member, claimed_group, diagnosis_of, member_paths, run_members
 from smallvit.objectives.base import objectives
+from smallvit.ownership import sole_owner
 from smallvit.plan import Plan, make_plan, read_plan, show_plan, write_plan
 from smallvit.recipe import Recipe, flat, known
 from smallvit.report.page import write_report
 from smallvit.report.stored import read_findings
 from smallvit.report.verdict import Verdict
 from smallvit.resolve import check_device
-from smallvit.run import Run, check_free, create, seed_folder
+from smallvit.run import Run, check_free, claimed, seed_folder
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.initial import digest, initial_file, member_starts
-from smallvit.training.owner import sole_owner
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.wandb import WandbLog
@@ -62,10 +62,10 @@ def train(
         if out is not None:
             check_free(out, overwrite)
         plan = make_plan(asked, started)
-        folder = create(out or default_folder(plan.recipe), overwrite)
-        show_plan(plan)
-        run = write_plan(folder, plan, command_line())
-        return execute(run, plan, logs)
+        with claimed(out or default_folder(plan.recipe), overwrite) as folder:
+            show_plan(plan)
+            run = write_plan(folder, plan, command_line())
+            return execute(run, plan, logs)
 
 
 def train_seeds(
@@ -94,10 +94,9 @@ def train_seeds(
         folder = out or default_folder(plan.recipe)
         show_plan(plan)
         members = [Member(seed_folder(p.recipe.seed), p) for p in plans]
-        group = create_group(
-            folder, members, command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds"
-        )
-        return run_group(group, jobs)
+        title = f"{plan.recipe.model.name}, {seeds} seeds"
+        with claimed_group(folder, members, command_line(), overwrite, title) as group:
+            return run_group(group, jobs)
 
 
 def pretrain(
@@ -123,7 +122,7 @@ def _reseeded(plan: Plan, seed: int, start: Path | None) -> Plan:
 
 
 def run_group(folder: Path, jobs: int = 1) -> list[Run]:
-    """Finish every run of a group folder, diagnose them where the group asks for it, then write its report."""
+    """Finish every run of a group, which is held; diagnose them where the group asks for it; write its report."""
     run_members(folder, jobs)
     runs = [Run(path) for path in member_paths(folder)]
     if asked := diagnosis_of(folder):
@@ -149,21 +148,23 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
     folder = Path(folder)
     with quiet(not show_progress):
         if (folder / "group.json").is_file():
-            return run_group(folder, jobs)
+            with sole_owner(folder):
+                return run_group(folder, jobs)
         run = Run(folder)
         if run.finished:
             say(f"{folder} is already finished")
             if not (folder / "report.html").is_file():
                 report([run], folder / "report.html")
             return [run]
-        return [execute(run, read_plan(run), check_logs(log))]
+        with sole_owner(folder):
+            return [execute(run, read_plan(run), check_logs(log))]
 
 
 def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
-    """Train, judge, report: from wherever the folder stands."""
+    """Train, judge, report: from wherever the folder, which is held, stands."""
     check_device(plan.recipe.device)
     try:
-        with sole_owner(run.path), fixed_threads(known(plan.recipe.threads)):
+        with fixed_threads(known(plan.recipe.threads)):
             t = build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""

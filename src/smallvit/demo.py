@@ -9,9 +9,9 @@ from pathlib import Path
 
 from smallvit.api import command_line, make_recipe, run_group
 from smallvit.console import quiet, say
-from smallvit.many import Diagnosis, Member, create_group
+from smallvit.many import Diagnosis, Member, claimed_group
 from smallvit.plan import make_plan, show_plan
-from smallvit.run import Run
+from smallvit.run import Run, check_free
 
 MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")  # the others are diagnosed against the last
 
@@ -22,6 +22,7 @@ def demo(
     """Train the models beside each other, one thread each, and write one report. `quick` is a smoke test of seconds."""
     epochs, per_class = (2, 20) if quick else (50, 100)
     with quiet(not show_progress):
+        check_free(out, overwrite)
         members: list[Member] = []
         for model in MODELS:
             asked = make_recipe("demo", data="mnist5k", model=model, epochs=epochs, per_class=per_class, threads=1)
@@ -31,5 +32,6 @@ def demo(
         say(f"{', '.join(MODELS)} on {len(members[0].plan.split.train):,} real digits, one process each")
         show_plan(members[0].plan)
         diagnosis = Diagnosis(against=MODELS[-1], images=32 if quick else 256)
-        folder = create_group(out, members, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
-        return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))
+        group = claimed_group(out, members, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
+        with group as folder:
+            return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))

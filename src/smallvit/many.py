@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from smallvit import console
 from smallvit.errors import Interrupted, RunError, SmallvitError
 from smallvit.plan import Plan, write_plan
-from smallvit.run import Run, create, read_lines, write_text
+from smallvit.run import Run, claimed, make_folder, read_lines, write_text
 from smallvit.training.session import stop_signals
 
 POLL_SECONDS = 0.3
@@ -37,18 +37,24 @@ class Diagnosis(NamedTuple):
     images: int
 
 
-def create_group(
+@contextmanager
+def claimed_group(
     folder: str | Path, members: Sequence[Member], command: str, overwrite: bool = False, title: str = "",
     diagnosis: Diagnosis | None = None,
-) -> Path:  # fmt: skip
-    path = create(folder, overwrite)
+) -> Iterator[Path]:  # fmt: skip
+    """A new group with the plans of its members. This process holds the group, each child the run it works on."""
+    with claimed(folder, overwrite) as path:
+        _write_group(path, members, command, title, diagnosis)
+        yield path
+
+
+def _write_group(path: Path, members: Sequence[Member], command: str, title: str, diagnosis: Diagnosis | None) -> None:
     record: dict[str, Any] = {"title": title, "command": command, "members": [member.name for member in members]}
     if diagnosis:
         record["diagnosis"] = diagnosis._asdict()
     write_text(path / "group.json", json.dumps(record, indent=1) + "\n")  # first: it says which folders are ours
     for member in members:
-        write_plan(create(path / member.name), member.plan, command)
-    return path
+        write_plan(make_folder(path / member.name), member.plan, command)
 
 
 def member_paths(folder: Path) -> list[Path]:
