@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from smallvit.asked import FLAGS, make_recipe, pretraining_recipe
 from smallvit.console import bar, quiet, say
-from smallvit.errors import Collapsed, Interrupted, UsageError, nearest
+from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.finished import Prediction, evaluate, floors_for, predict, probe
 from smallvit.many import Diagnosis, Member, claimed_group, diagnosis_of, member_paths, run_members
 from smallvit.objectives.base import objectives
@@ -30,6 +30,7 @@ from smallvit.run import Run, check_free, claimed, seed_folder
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.training.loop import Training
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.wandb import WandbLog
@@ -165,7 +166,7 @@ def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
     check_device(plan.recipe.device)
     try:
         with fixed_threads(known(plan.recipe.threads)):
-            t = build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
+            t = _build(run, plan)
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
             try:
@@ -183,6 +184,14 @@ def execute(run: Run, plan: Plan, logs: Sequence[LogType] = ()) -> Run:
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
     return run
+
+
+def _build(run: Run, plan: Plan) -> Training:
+    """The recipe was tried before it was written: what cannot be built now is the folder's fault."""
+    try:
+        return build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
+    except UsageError as error:
+        raise RunError(f"{run.path / 'recipe.json'}: {error}") from None
 
 
 def diagnose(
