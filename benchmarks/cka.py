@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401  (registers the models with timm)
-from smallvit.diagnosis.cka import Similarity, cka
+from smallvit.diagnosis.alignment import Similarity, cka
 
 
 def main() -> None:

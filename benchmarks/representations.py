@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from smallvit import Run
-from smallvit.diagnosis.cka import cka
-from smallvit.diagnosis.measure import pattern
+from smallvit.diagnosis.alignment import cka
+from smallvit.diagnosis.measurements.layer_likeness import pattern
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.models.features import create_backbone
 from smallvit.planning.plan import read_plan

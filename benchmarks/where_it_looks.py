@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from representations import PICTURES, ROOT, RUNS, SEEDS, loaded
 from smallvit.diagnosis import attention_maps, feature_maps, locality, looks, rollout_looks
 from smallvit.diagnosis.attention import on_image, scaled
+from smallvit.diagnosis.distances import uniform_locality
 from smallvit.diagnosis.featuremaps import channel_mean
-from smallvit.diagnosis.locality import uniform_locality
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.atomic import write_text
 

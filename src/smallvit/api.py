@@ -24,10 +24,11 @@ from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
 from smallvit.runs.execution import check_logs, execute
 from smallvit.runs.execution import report_runs as report
-from smallvit.runs.folder import RunFolder, check_free, create
-from smallvit.runs.group import Diagnosis, Planned, create_group, diagnosis_of, run_members
+from smallvit.runs.folder import RunFolder, check_free, claimed
+from smallvit.runs.group import Diagnosis, Planned, claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, open_predictor, predict, probe
 from smallvit.runs.members import final_members, is_group
+from smallvit.runs.ownership import sole_owner
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
@@ -93,10 +94,10 @@ def train(
         if out is not None:
             check_free(out, overwrite)
         plan, training = prepare(asked, started)
-        folder = create(out or default_folder(plan.recipe), overwrite)
-        show_plan(plan)
-        run = write_plan(folder, plan, command_line())
-        execute(run, plan, logs, training, started)
+        with claimed(out or default_folder(plan.recipe), overwrite) as folder:
+            show_plan(plan)
+            run = write_plan(folder, plan, command_line())
+            execute(run, plan, logs, training, started)
         return Run(folder)
 
 
@@ -123,11 +124,12 @@ def train_seeds(
             check_free(out, overwrite)
         plan = make_plan(asked, started)
         show_plan(plan)
-        group = create_group(
+        group = claimed_group(
             out or default_folder(plan.recipe), [Planned(place, _at(place, plan, starts)) for place in places],
             command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds",
         )  # fmt: skip
-        return run_group(group, jobs)
+        with group as folder:
+            return run_group(folder, jobs)
 
 
 def pretrain(
@@ -154,7 +156,7 @@ def _at(place: Place, plan: Plan, starts: Mapping[Place, Path]) -> Plan:
 
 
 def run_group(folder: Path, jobs: int = 1) -> list[Run]:
-    """Finish every run of a group folder, diagnose them where the group asks for it, then write its report."""
+    """Finish every run of a group, which is held; diagnose them where the group asks for it; write its report."""
     run_members(folder, jobs)
     runs = open_runs(folder)
     if asked := diagnosis_of(folder):
@@ -180,14 +182,16 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
     folder = Path(folder)
     with quiet(not show_progress):
         if is_group(folder):
-            return run_group(folder, jobs)
+            with sole_owner(folder):
+                return run_group(folder, jobs)
         run = Run(folder)
         if run.finished:
             say(f"{folder} is already finished")
             if not (folder / "report.html").is_file():
                 report([run], folder / "report.html")
             return [run]
-        execute(run, read_plan(run), check_logs(log))
+        with sole_owner(folder):
+            execute(run, read_plan(run), check_logs(log))
         return [run]
 
 

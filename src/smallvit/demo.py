@@ -11,7 +11,8 @@ from smallvit.api import Run, command_line, make_recipe, run_group
 from smallvit.console import quiet, say
 from smallvit.planning.plan import make_plan, show_plan
 from smallvit.runs.axes import Place
-from smallvit.runs.group import Diagnosis, Planned, create_group
+from smallvit.runs.folder import check_free
+from smallvit.runs.group import Diagnosis, Planned, claimed_group
 
 MODELS = ("vit_nano", "dhvt_nano", "resnet_nano")  # the others are diagnosed against the last
 
@@ -22,6 +23,7 @@ def demo(
     """Train the models beside each other, one thread each, and write one report. `quick` is a smoke test of seconds."""
     epochs, per_class = (2, 20) if quick else (50, 100)
     with quiet(not show_progress):
+        check_free(out, overwrite)
         arms: list[Planned] = []
         for model in MODELS:
             asked = make_recipe("demo", data="mnist5k", model=model, epochs=epochs, per_class=per_class, threads=1)
@@ -31,5 +33,6 @@ def demo(
         say(f"{', '.join(MODELS)} on {len(arms[0].plan.split.train):,} real digits, one process each")
         show_plan(arms[0].plan)
         diagnosis = Diagnosis(against=MODELS[-1], images=32 if quick else 256)
-        folder = create_group(out, arms, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
-        return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))
+        group = claimed_group(out, arms, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
+        with group as folder:
+            return run_group(folder, jobs=min(len(MODELS), os.cpu_count() or 1))

@@ -23,6 +23,11 @@ Auto = Literal["auto"]
 T = TypeVar("T")
 Share = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(ge=0, le=1)]
+ImageSize = Annotated[int, Field(ge=4, le=2048)]
+CacheSize = Annotated[int, Field(ge=4, le=4096)]
+Channels = Annotated[int, Field(ge=1, le=64)]
+White = Annotated[int, Field(ge=255, le=65535)]  # this and brighter is white, in files with 16 bits
+Fit = Literal["crop", "squash", "pad"]
 
 
 class Section(BaseModel):
@@ -40,12 +45,12 @@ class DataSpec(Section):
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     balanced: bool = False  # every epoch draws each class equally often; its length stays
     split_seed: int = 0
-    img_size: Annotated[int, Field(ge=4, le=2048)] | Auto = "auto"
-    cache_size: Annotated[int, Field(ge=4, le=4096)] | Auto = "auto"
-    in_chans: Annotated[int, Field(ge=1, le=64)] | Auto = "auto"
-    white: Annotated[int, Field(ge=255, le=65535)] | Auto = "auto"  # this and brighter is white, in files with 16 bits
+    img_size: ImageSize | Auto = "auto"
+    cache_size: CacheSize | Auto = "auto"
+    in_chans: Channels | Auto = "auto"
+    white: White | Auto = "auto"
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
-    fit: Literal["crop", "squash", "pad"] = "crop"
+    fit: Fit = "crop"
     flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"

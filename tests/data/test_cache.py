@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -137,31 +136,6 @@ def test_half_built_entry_is_ignored(cache: Path, photos: Path) -> None:
     np.save(half / "images.part.npy", np.zeros((6, 3, 12, 12), np.uint8))
     assert load(photos).images_NCSS.float().mean() > 10
     assert len(entries(cache)) == 1
-
-
-@pytest.mark.parametrize("damage", ["no meta", "no images", "cut images", "cut meta", "other meta", "fewer rows"])
-def test_damaged_entry_is_built_anew_once(cache: Path, photos: Path, decoded: list[Path], damage: str) -> None:
-    before = load(photos)
-    expected = before.images_NCSS.clone()
-    (entry,) = entries(cache)
-    images, meta = entry / "images.npy", entry / "meta.json"
-    if damage == "no meta":
-        meta.unlink()
-    elif damage == "no images":
-        images.unlink()
-    elif damage == "cut images":
-        content = images.read_bytes()
-        images.unlink()  # not in place: `before` is mapped
-        images.write_bytes(content[:200])
-    elif damage == "cut meta":
-        meta.write_text(meta.read_text()[:20])
-    elif damage == "other meta":
-        meta.write_text("[]")
-    else:
-        meta.write_text(json.dumps({**json.loads(meta.read_text()), "kept": [0, 1]}))
-    for _ in range(2):
-        assert torch.equal(load(photos).images_NCSS, expected)
-    assert len(decoded) == 12
 
 
 def test_old_leftovers_of_kills_are_swept(cache: Path, photos: Path) -> None:

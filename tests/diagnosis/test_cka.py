@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401
 from helpers import GOLDEN
-from smallvit.diagnosis.cka import by_image, centred_gram, cka, even_batches, feature_cka, hsic, layer_grams
+from smallvit.diagnosis.alignment import by_image, centred_gram, cka, even_batches, feature_cka, hsic, layer_grams
 from smallvit.errors import UsageError
 
 NUMBERS = GOLDEN / "cka.safetensors"

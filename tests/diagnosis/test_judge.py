@@ -9,8 +9,8 @@ import timm
 import smallvit.models  # noqa: F401
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.judge import judge
-from smallvit.diagnosis.measure import pattern
-from smallvit.diagnosis.measure_attention import mixes_neighbours
+from smallvit.diagnosis.measurements.how_far_it_looks import mixes_neighbours
+from smallvit.diagnosis.measurements.layer_likeness import pattern
 from smallvit.evaluation.statistics import wilson
 
 

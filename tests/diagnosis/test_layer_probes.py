@@ -7,10 +7,12 @@ import timm
 import torch
 
 import smallvit.models  # noqa: F401
+from smallvit.diagnosis.inputs import Inputs, Known, Labelled
 from smallvit.diagnosis.layer_features import layer_vectors, position_similarity
-from smallvit.diagnosis.measure import Labelled, measure_layers
+from smallvit.diagnosis.measurements.block_features import Neighbours, Rank
 from smallvit.errors import UsageError
 from smallvit.evaluation.probes import Frozen, collapse_signs, knn_probe
+from smallvit.models.features import create_backbone
 
 
 @pytest.mark.parametrize("name", ["vit_pico", "dhvt_pico", "swin_nano", "resnet_nano", "cvt_nano"])
@@ -30,10 +32,12 @@ def test_vectors_of_every_block_or_stage(name: str) -> None:
 
 def test_neighbours_and_rank_are_those_of_the_probe() -> None:
     torch.manual_seed(0)
-    model = timm.create_model("vit_pico", num_classes=3, in_chans=1, img_size=16)
+    backbone = create_backbone("vit_pico", {}, num_classes=3, in_chans=1, img_size=16)
     train, judged = (Labelled(torch.randn(40, 1, 16, 16), torch.arange(40) % 3, torch.zeros(40, 3)) for _ in range(2))
-    neighbours, rank = measure_layers(model, judged, train, classes=3)
-    bank, asked = (layer_vectors(model, [part.images_NCHW]) for part in (train, judged))
+    inputs = Inputs(backbone, backbone, judged, train, Known("test", classes=3))
+    neighbours, rank = Neighbours().measure(inputs), Rank().measure(inputs)
+    assert neighbours is not None and rank is not None
+    bank, asked = (layer_vectors(backbone.model, [part.images_NCHW]) for part in (train, judged))
     for place, name in enumerate(neighbours.labels["layers"]):
         probed = knn_probe(Frozen(bank[name], train.labels_N), Frozen(asked[name], judged.labels_N), 3)
         assert neighbours.arrays["accuracy"][place] == probed["accuracy"]

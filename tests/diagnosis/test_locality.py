@@ -8,7 +8,7 @@ import torch
 
 import smallvit.models  # noqa: F401
 from smallvit.diagnosis import attention_maps, locality
-from smallvit.diagnosis.locality import distances, uniform_locality
+from smallvit.diagnosis.distances import distances, uniform_locality
 from smallvit.errors import UsageError
 
 

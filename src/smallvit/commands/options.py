@@ -10,6 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from smallvit.listing.losses import auxiliary_names, in_words
+
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
@@ -52,7 +54,7 @@ OPTIONS = {
     "drop_path": flag(float, "Rate of stochastic depth; 0 is off."),
     "mixup": flag(float, "Alpha of Mixup; 0 is off."),
     "cutmix": flag(float, "Alpha of CutMix; 0 is off."),
-    "aux": flag(list[str], "Auxiliary loss beside the objective: drloc. Its options: --set aux.drloc.weight=0.1.", metavar="NAME"),
+    "aux": flag(list[str], f"Auxiliary loss beside the objective: {in_words(auxiliary_names())}. Its options: --set aux.drloc.weight=0.1.", metavar="NAME"),
     "class_weights": flag(str, "Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.", metavar="auto|none|FILE"),
     "balanced": switch("--balanced", "Draw every class equally often in each epoch."),
     "val": flag(str, "Validation: none, a share such as 0.15, or a part's name."),

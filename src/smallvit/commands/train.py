@@ -11,6 +11,7 @@ import typer
 from smallvit.commands import STARTED
 from smallvit.commands.options import Jobs, Log, Quiet, RunFolder, Spec, announce, flag, show_results, takes
 from smallvit.errors import UsageError
+from smallvit.listing.losses import in_words, pretraining_names
 
 
 def demo(
@@ -73,7 +74,7 @@ def train(**given: Any) -> None:
     "data method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
     "per_class fraction recipe settings seed seeds jobs device threads precision log print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")]),
-    method=flag(str, "idmm, simclr, supcon, mocov2, mocov3 or dino."),
+    method=flag(str, f"{in_words(pretraining_names())}."),
     init=flag(str, "Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
     recipe=flag(str, "A recipe's name or a .toml file; default pretrain-METHOD."),
     seeds=flag(int, "Pretrain this many seeds of the same recipe."),

@@ -2,7 +2,8 @@
 
 An entry is a folder named by a digest of every file's path, size and time stamp and of the decode settings,
 so a changed file or setting is another entry. It is built beside its place and renamed into it: two runs that
-build it at once, or one that is killed, leave a whole entry or none.
+build it at once, or one that is killed, leave a whole entry or none. What a disk did to it later is noticed when it is
+opened, by the digests of its pixels and of its table; a damaged entry is built anew.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from smallvit.console import warn
+from smallvit.console import say, warn
+from smallvit.data.imageset import pixel_digest
 from smallvit.errors import DataError
 
-LAYOUT = 3  # raise it when decoding or the file layout changes: old entries are then not found
+LAYOUT = 4  # raise it when decoding or the file layout changes: old entries are then not found
 
 BUILDING = ".building-"
 ABANDONED_SECONDS = 86_400  # what another machine has been building for longer was left by a kill
 META = "meta.json"
+IMAGES = "images.npy"
 
 
 def cache_folder() -> Path:
@@ -80,10 +84,13 @@ Build = Callable[[Path], dict[str, Any]]  # writes images.npy into the folder, r
 def cached(key: str, build: Build, still_current: Callable[[], bool]) -> tuple[np.ndarray, dict[str, Any]]:
     """The entry `key`, built if it is not there. Where the cache cannot be written, it lives in a temporary folder."""
     place = cache_folder() / f"images-{key}"
+    was_there = os.path.lexists(place)  # asked first: another run may put it there at any time
     if entry := _read(place):
         with contextlib.suppress(OSError):
             os.utime(place / META)  # when it was last used
         return entry
+    if was_there:
+        say(f"the decoded images in {place} are damaged: they are decoded anew")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         sweep(place.parent)
@@ -102,16 +109,22 @@ def cached(key: str, build: Build, still_current: Callable[[], bool]) -> tuple[n
 def remembered(key: str, compute: Callable[[], dict[str, Any]], still_current: Callable[[], bool]) -> dict[str, Any]:
     """What was once found out about these files; a small JSON file in the cache, where it can be written."""
     place = cache_folder() / f"facts-{key}.json"
-    with contextlib.suppress(OSError, ValueError):
-        if isinstance(facts := json.loads(place.read_text(encoding="utf-8")), dict):
-            return facts
+    was_there = os.path.lexists(place)
+    if facts := _read_sealed(place, key):
+        return facts
+    if was_there:
+        say(f"what was known of the images, in {place}, is damaged: they are looked at anew")
     facts = compute()
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=_builder(), dir=place.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(facts, file)
-        Path(name).replace(place) if still_current() else Path(name).unlink()
+        os.close(handle)
+        _write_sealed(Path(name), facts, key)
+        if still_current():
+            Path(name).replace(place)
+            _sync_names(place.parent)
+        else:
+            Path(name).unlink()
     return facts
 
 
@@ -121,21 +134,41 @@ def _build(
     """Build in `work`, which is gone afterwards; the entry goes to `place` if the files stayed as they were."""
     try:
         meta = build(work)
-        (work / META).write_text(json.dumps(meta), encoding="utf-8")
         if place and still_current():
+            _write_sealed(work / META, meta, _key_of(place))
             _move(work, place)
             if entry := _read(place):
                 return entry
-        return np.load(work / "images.npy", allow_pickle=False), meta
+        return np.load(work / IMAGES, allow_pickle=False), meta
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _move(work: Path, place: Path) -> None:
-    if place.exists() and not _read(place):
-        shutil.rmtree(place, ignore_errors=True)  # damaged: it would be decoded anew every time
+    """Into its place once it is safe on disk: a power cut would else leave a name without its bytes."""
+    _sync(work / IMAGES)
+    _sync_names(work)
+    if os.path.lexists(place) and not _read(place):  # damaged: it would be decoded anew every time
+        shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # another run was first: its entry is as good
         work.rename(place)
+    _sync_names(place.parent)
+
+
+def _sync(file: Path) -> None:
+    """Wait until it is on disk."""
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
+
+
+def _sync_names(folder: Path) -> None:
+    """The same for the names in a folder. Windows and some network file systems have no such thing."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def sweep(folder: Path) -> None:
@@ -177,11 +210,47 @@ def allocate(path: Path, shape: tuple[int, ...]) -> np.memmap:
     return target
 
 
+# ---- reading, and knowing that it is what was written ------------------------------------------------
+
+
 def _read(place: Path) -> tuple[np.ndarray, dict[str, Any]] | None:
-    try:
-        meta = json.loads((place / META).read_text(encoding="utf-8"))
-        # "c" is copy-on-write: torch wants a writable array, and the file stays as it is.
-        images = np.load(place / "images.npy", mmap_mode="c", allow_pickle=False)
-        return (images, meta) if len(images) == len(meta["kept"]) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    """None where there is no entry, or none that can be trusted."""
+    meta = _read_sealed(place / META, _key_of(place))
+    if meta is None:
         return None
+    try:
+        # "c" is copy-on-write: torch wants a writable array, and the file stays as it is.
+        images = np.load(place / IMAGES, mmap_mode="c", allow_pickle=False)
+        whole = images.dtype == np.uint8 and _pixels_of(place / IMAGES, stamp(place / IMAGES)) == meta["pixels"]
+        return (images, meta) if whole and len(images) == len(meta["kept"]) else None
+    except Exception:  # a header of any bytes makes NumPy fail in any way
+        return None
+
+
+@lru_cache(maxsize=64)
+def _pixels_of(path: Path, stamp: str) -> str:
+    """0.6 s for a gigabyte; once per process, as long as the file stays the same."""
+    return pixel_digest(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def _key_of(place: Path) -> str:
+    return place.name.partition("-")[2]
+
+
+def _write_sealed(path: Path, tree: dict[str, Any], key: str) -> None:
+    """JSON with a digest of all of it and of the key it was written for."""
+    path.write_text(json.dumps({**tree, "digest": _table_digest(tree, key)}), encoding="utf-8")
+    _sync(path)
+
+
+def _read_sealed(path: Path, key: str) -> dict[str, Any] | None:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        digest = tree.pop("digest")
+        return tree if digest == _table_digest(tree, key) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _table_digest(tree: dict[str, Any], key: str) -> str:
+    return hashlib.sha256(json.dumps([key, tree], sort_keys=True).encode()).hexdigest()

@@ -58,7 +58,7 @@ class PixelDigest:
         self._digest = hashlib.sha256()
 
     def add(self, images: np.ndarray) -> None:
-        self._digest.update(np.ascontiguousarray(images).tobytes())
+        self._digest.update(np.ascontiguousarray(images).data)
 
     def close(self, shape: tuple[int, ...]) -> str:
         self._digest.update(repr(tuple(map(int, shape))).encode())

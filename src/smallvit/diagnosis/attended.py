@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from smallvit.diagnosis.attention import AttentionMap, laid_out
 from smallvit.diagnosis.capture import AttentionCall, recorded_attention
-from smallvit.diagnosis.locality import Locality, locality_of
+from smallvit.diagnosis.distances import Locality, locality_of
 from smallvit.errors import UsageError
 
 

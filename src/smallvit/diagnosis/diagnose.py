@@ -15,8 +15,9 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.diagnosis.findings import Finding
-from smallvit.diagnosis.measure import PER_BATCH, Known, Labelled, Other, measure
-from smallvit.diagnosis.measure_attention import SHOWN
+from smallvit.diagnosis.inputs import PER_BATCH, Inputs, Known, Labelled, Other
+from smallvit.diagnosis.measure import measure
+from smallvit.diagnosis.measurements.base import SHOWN
 from smallvit.errors import UsageError
 from smallvit.evaluation.predictor import Predictor
 from smallvit.models.aliases import architecture
@@ -62,7 +63,7 @@ def diagnose(
         rows, judged = rows[order], Labelled(*(column[order] for column in judged))
         other = None if against is None else _other(against, predictor, plan.images, rows)
         untrained = _untrained(predictor, header["model"], header["kwargs"])
-        findings = measure(predictor.backbone, untrained, judged, train, _known(plan, part), other)
+        findings = measure(Inputs(predictor.backbone, untrained, judged, train, _known(plan, part), other))
         findings.append(_pictures(predictor, plan.images, rows, judged))
     _store(run.path / FINDINGS, findings)
     return findings

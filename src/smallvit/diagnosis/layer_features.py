@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from smallvit.diagnosis.locality import distances
+from smallvit.diagnosis.distances import distances
 from smallvit.errors import UsageError
 from smallvit.evaluation.predictor import evaluating
 from smallvit.models.positions import is_table, layout_of_model

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from smallvit.errors import UsageError, nearest
-from smallvit.listing.counted import first_line, stored_rows
+from smallvit.listing.counted import stored_rows
+from smallvit.listing.losses import declared_losses
 from smallvit.recipe import Recipe, build_recipe, flat, preset_names, read_preset, validate
 
 Rows = Iterator[tuple[str, ...]]
@@ -40,11 +41,8 @@ def recipes(pattern: str = "") -> Rows:
 
 
 def methods(pattern: str = "") -> Rows:
-    from smallvit.objectives import auxiliaries, objectives
-
-    for kind, found in (("objective", objectives()), ("auxiliary loss", auxiliaries())):
-        for name, cls in found.items():
-            yield name, f"{kind}: {first_line(__import__(cls.__module__, fromlist=['_']))}"
+    for kind, words in (("Objective", "objective"), ("Auxiliary", "auxiliary loss")):
+        yield from ((loss.name, f"{words}: {loss.line}") for loss in declared_losses() if loss.kind == kind)
 
 
 def datasets(pattern: str = "") -> Rows:

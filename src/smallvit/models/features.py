@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import timm
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import smallvit.models  # noqa: F401  (registers our own models with timm)
 from smallvit.errors import UsageError, nearest
 from smallvit.models.aliases import ALIASES
+from smallvit.models.arguments import MOST_PARAMETERS, bounded, check_arguments
 from smallvit.types import Features
 
 
@@ -95,23 +97,34 @@ def _stage_indices(model: Any) -> list[int] | None:
     return [len(reductions) - 1] if same_grid else list(range(len(reductions)))
 
 
+# What timm's constructors and layers raise where arguments or images do not suit them.
+BUILD_ERRORS = (
+    TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError, ArithmeticError, NameError, MemoryError
+)  # fmt: skip
+
+
 def create_backbone(
-    timm_name: str, kwargs: dict[str, Any], *, num_classes: int, in_chans: int, img_size: int, drop_path: float = 0.0
-) -> Backbone:
+    timm_name: str, kwargs: dict[str, Any], *, num_classes: int, in_chans: int, img_size: int, drop_path: float = 0.0,
+    most_parameters: float | None = None,
+) -> Backbone:  # fmt: skip
     """Build and try the model: one that cannot take these images is refused here, with the reason."""
     check_model_name(timm_name)
+    check_arguments(kwargs)
+    if most_parameters is None:
+        most_parameters = MOST_PARAMETERS if kwargs else math.inf
     arguments = dict(kwargs)
     if drop_path:
         arguments["drop_path_rate"] = drop_path
     try:
         if _wants_size(timm_name):
             arguments["img_size"] = img_size
-        model = timm.create_model(timm_name, num_classes=num_classes, in_chans=in_chans, **arguments)
+        with bounded(most_parameters):
+            model = timm.create_model(timm_name, num_classes=num_classes, in_chans=in_chans, **arguments)
         if not drop_path:
             _never_drop(model)
         backbone = Backbone(model, img_size, in_chans)
         features = _try(backbone)
-    except (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, IndexError) as error:
+    except BUILD_ERRORS as error:
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items()) or "no arguments"
         shape = f"{in_chans} channel{'s' if in_chans > 1 else ''} of {img_size} px"
         why = str(error) or f"timm gives no reason ({type(error).__name__})"
@@ -188,7 +201,8 @@ def _wants_size(timm_name: str) -> bool:
 
 
 def check_model_name(name: str) -> None:
-    if name not in ALIASES and not timm.is_model(name):
+    # A colon or a slash means a model of elsewhere to timm: hf-hub:..., local-dir:...
+    if name not in ALIASES and (any(mark in name for mark in ":/\\") or not timm.is_model(name)):
         choices = [*ALIASES, *timm.list_models()]
         raise UsageError(f"unknown model {name!r}: {nearest(name, choices)} (see `smallvit list models`)")
 

@@ -1,7 +1,8 @@
 """What an objective and an auxiliary loss are, and how they are found.
 
 An objective owns its loss and its extra heads, never the backbone. A new one is a module in this folder with a
-final subclass that names itself and lists its options; nothing else has to change.
+final subclass that names itself, lists its options and declares its curves; the first line of the module is its line of
+help. Nothing else has to change.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from smallvit.explain import NO_FLAGS, explain
 from smallvit.models.features import Backbone
 from smallvit.planning.choices import Choices
 from smallvit.recipe import Recipe, Section
+from smallvit.runs.curves import CurvePanel, DeclaredCurves
 from smallvit.types import Batch, Context, Loss, Seen, View
 
 
@@ -71,10 +73,11 @@ Answers = tuple[Tensor, Tensor]  # logits (N, K) and labels (N) of the images he
 
 
 class LossModule(nn.Module):
-    """Abstract. What objectives and auxiliary losses have in common: a name, options, and something to tell."""
+    """Abstract. What objectives and auxiliary losses have in common: a name, options, curves, and something to tell."""
 
     name: ClassVar[str]
     Options: ClassVar[type[Section]]
+    curves: ClassVar[tuple[CurvePanel, ...]] = ()  # of its parts, beside those that every run has
 
     def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__()
@@ -179,3 +182,10 @@ def all_options(recipe: Recipe, flags: Mapping[str, str] = NO_FLAGS) -> dict[str
         "objective": {"name": name, **objective.model_dump()},
         "aux": {name: options.model_dump() for name, options in losses.items()},
     }
+
+
+def declared_curves(recipe: Recipe) -> DeclaredCurves:
+    """What the losses of a run want drawn in its report."""
+    losses = auxiliaries()
+    aux = tuple(panel for name in recipe.aux for panel in losses[name].curves)
+    return DeclaredCurves(objectives()[recipe.objective.name].curves, aux)

@@ -26,6 +26,7 @@ from smallvit.models.features import Backbone, check_normed
 from smallvit.objectives.base import Auxiliary, TaskInfo
 from smallvit.planning.choices import Choices
 from smallvit.recipe import Section
+from smallvit.runs.curves import CurvePanel
 from smallvit.types import Context, Loss, Seen
 
 Kind = Literal["l1", "ce", "cbr", "cbr_mse"]
@@ -209,6 +210,15 @@ class DrlocOptions(Section):
 class Drloc(Auxiliary):
     name = "drloc"
     Options = DrlocOptions
+    curves = (
+        CurvePanel(
+            "drloc",
+            "Localization error, in cells (thin: chance)",
+            keys=("drloc_error", "drloc_chance"),
+            spoken="Localization error and chance",
+            faint=("drloc_chance",),
+        ),
+    )
 
     def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)

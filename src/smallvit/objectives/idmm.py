@@ -26,6 +26,7 @@ from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.heads import full_precision
 from smallvit.objectives.selfsupervised import MultiCropOptions, SelfSupervised, forward_views
 from smallvit.recipe import Rate
+from smallvit.runs.curves import CurvePanel
 from smallvit.types import Batch, Context, Features, Loss, Seen
 
 LIVE = 0.01  # a row is still moved where |P_k - C_k| is more than this share of 1 / N, which is what it starts with
@@ -41,6 +42,16 @@ class IdmmOptions(MultiCropOptions):
 class IDMM(SelfSupervised):
     name = "idmm"
     Options = IdmmOptions
+    curves = (
+        *SelfSupervised.curves,
+        CurvePanel(
+            "live-rows",
+            "Rows of the instance layer that still move",
+            keys=("live_rows",),
+            spoken="Share of rows that move",
+            percent=True,
+        ),
+    )
     options: IdmmOptions
     instance_N: Tensor
 

@@ -20,6 +20,7 @@ from smallvit.evaluation.probes import Frozen, Signs, collapse_signs, extract, k
 from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
 from smallvit.recipe import Auto, Rate, Section
+from smallvit.runs.curves import CurvePanel
 from smallvit.types import Features, View
 
 BANK, LOOKED_AT = 5_000, 2_000  # images of a look while training runs: neighbours to choose from, and images judged
@@ -49,6 +50,17 @@ class SelfSupervised(Objective):
     """Abstract."""
 
     judged_by = "k-NN"
+    curves: ClassVar[tuple[CurvePanel, ...]] = (
+        CurvePanel(
+            "spread",
+            "Spread of the features (0: all alike)",
+            keys=("spread",),
+            spoken="Spread of the normalised features",
+        ),
+        CurvePanel(
+            "rank", "Effective rank of the features", keys=("effective_rank",), spoken="Effective rank of the features"
+        ),
+    )
     least_rank: ClassVar[float] = 1.5  # below it, and below LEAST_SPREAD, the features say next to nothing
     options: PretrainingOptions
 

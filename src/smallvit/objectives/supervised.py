@@ -50,7 +50,8 @@ class SupervisedOptions(Section):
 class Supervised(Objective):
     name = "supervised"
     Options = SupervisedOptions
-    classifies = needs_labels = True
+    classifies = True
+    needs_labels = True
     judged_by = "classifier"
     weights_K: Tensor | None
 

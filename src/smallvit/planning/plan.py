@@ -16,7 +16,7 @@ from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
 from smallvit.models.aliases import architecture
 from smallvit.models.transfer import Transfer
-from smallvit.objectives.base import objectives
+from smallvit.objectives.base import declared_curves, objectives
 from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.resolve import (
     has_fast_bf16,
@@ -196,6 +196,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
         "asked": plan.asked.model_dump(exclude_unset=True),
         "resolved": recipe.model_dump(),
         "choices": [choice._asdict() for choice in plan.choices],
+        "curves": declared_curves(recipe).for_folder(),
     }
     writer = RunFolder.__new__(RunFolder)
     writer.path = folder

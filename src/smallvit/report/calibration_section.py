@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from smallvit.drawing.svg import LINE, SOFT, color, pixel_axes, style, to_svg
 from smallvit.report.collect import Content
-from smallvit.report.svg import LINE, SOFT, color, pixel_axes, style, to_svg
 from smallvit.report.verdict import PART_WORDS, percent
 
 AXES = ("confidence", "accuracy")

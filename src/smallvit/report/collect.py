@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -13,15 +12,13 @@ from numpy.typing import NDArray
 
 from smallvit.errors import RunError
 from smallvit.recipe import flat
-from smallvit.report.figures import Curve
 from smallvit.runs.axes import Place
+from smallvit.runs.curves import DeclaredCurves, read_curves
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import arm_name, full_name, method_of, replicate_of
 from smallvit.runs.stored_findings import StoredFinding, read_findings
 
 T = TypeVar("T")
-PARTS, FAINT_PARTS = ("drloc_error", "drloc_chance", "live_rows"), ("drloc_chance",)  # of the loss, with a panel
-SIGNS = ("spread", "effective_rank")  # of a collapse
 CURVE_POINTS = 240  # more cannot be seen in a panel of 340 px
 
 
@@ -42,6 +39,7 @@ class Content(NamedTuple):
     metrics: list[dict[str, Any]]
     images: dict[str, NDArray[np.uint8]]
     findings: dict[str, StoredFinding] | None  # None: of another version
+    curves: DeclaredCurves
 
     @property
     def part(self) -> str | None:
@@ -81,6 +79,7 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
             metrics=run.metrics,
             images=read_images(run),
             findings=read_findings(run),
+            curves=read_curves(run),
         )
         for number, (run, recipe, name) in enumerate(zip(runs, recipes, names, strict=True), start=1)
     ]
@@ -185,46 +184,3 @@ def decision_rows(content: Content) -> list[tuple[str, str, str]]:
         if key not in chosen and value != "auto"
     ]
     return asked + [(choice["key"], brief(choice["value"]), choice["why"]) for choice in content.choices]
-
-
-# ---- the course of training --------------------------------------------------------------------------
-
-
-def course(content: Content) -> tuple[dict[str, Curve], str]:
-    """Curves by name (train_loss, val_loss, val_accuracy, lr, signs, some parts of the loss), and what x counts."""
-    steps, epochs = _records(content.metrics, "train"), _records(content.metrics, "epoch")
-    per_epoch = epochs[-1]["step"] / len(epochs) if epochs else 1.0
-    curves = {
-        "train_loss": _curve(steps, "loss", per_epoch, content.series, faint=True),
-        "val_loss": _curve(epochs, "val_loss", per_epoch, content.series),
-        "val_accuracy": _curve(epochs, "val_accuracy", per_epoch, content.series),
-        "lr": _curve(steps, "lr", per_epoch, content.series),
-        **{name: _curve(epochs, name, per_epoch, content.series) for name in SIGNS},
-        **{
-            name: _curve([r | r.get("parts", {}) for r in steps], name, per_epoch, content.series, name in FAINT_PARTS)
-            for name in PARTS
-        },
-    }
-    curves["val_accuracy"] = _marked(curves["val_accuracy"], content.results.get("weights", {}).get("epoch"))
-    return {name: curve for name, curve in curves.items() if curve.x}, "epoch" if epochs else "step"
-
-
-def _records(metrics: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
-    """One record per step, in order: a resumed run logs the steps since its last checkpoint again."""
-    by_step = {record["step"]: record for record in metrics if record.get("kind") == kind}
-    return [by_step[step] for step in sorted(by_step)]
-
-
-def _curve(records: Sequence[Mapping[str, Any]], key: str, per_epoch: float, series: int, faint: bool = False) -> Curve:
-    """Values over epochs, averaged in bins where there are more records than a panel can show."""
-    known = [record for record in records if math.isfinite(record.get(key, math.nan))]
-    bins = np.array_split(np.arange(len(known)), min(len(known), CURVE_POINTS)) if known else []
-    x = np.array([record["step"] / per_epoch for record in known])
-    y = np.array([record[key] for record in known], dtype=float)
-    return Curve([float(x[rows].mean()) for rows in bins], [float(y[rows].mean()) for rows in bins], series, faint)
-
-
-def _marked(curve: Curve, epoch: int | None) -> Curve:
-    """The curve with the point stressed whose weights became the model, where it was validated."""
-    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if round(x) == epoch]
-    return curve._replace(mark=points[0]) if len(points) == 1 else curve

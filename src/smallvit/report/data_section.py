@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from smallvit.drawing.pictures import Gallery, Picture, gallery
+from smallvit.drawing.svg import INK, LINE, SOFT, fit, pixel_axes, style, to_svg
 from smallvit.report.collect import Content, shared
-from smallvit.report.pictures import Gallery, Picture, gallery
-from smallvit.report.svg import INK, LINE, SOFT, fit, pixel_axes, style, to_svg
 from smallvit.report.verdict import PART_WORDS
 
 MOST_CLASSES, MOST_SKIPPED = 500, 200  # rows of tables that are kept

@@ -13,6 +13,7 @@ from smallvit.report.calibration_section import calibration_section
 from smallvit.report.collect import Content, collect
 from smallvit.report.data_section import data_section
 from smallvit.report.diagnosis_section import diagnosis_section, outdated
+from smallvit.report.training_section import training_section
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
 from smallvit.runs.atomic import write_text
 from smallvit.runs.folder import RunFolder
@@ -54,7 +55,7 @@ def _render(contents: Sequence[Content], title: str, verdicts: Sequence[Verdict]
         version=contents[0].env.get("smallvit", ""),
         open_pictures=OPEN_PICTURES,
         **accuracy | {"verdicts": [*verdicts, *outdated(contents), *accuracy["verdicts"]]},
-        **sections.training_section(contents),
+        **training_section(contents),
         **sections.class_section(contents),
         **sections.mistake_section(contents, image_bytes // (2 * len(contents))),
         **data_section(contents, image_bytes // (2 * len(contents))),

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from smallvit.drawing import figures
 from smallvit.evaluation.classes import is_unbalanced
-from smallvit.report import figures
-from smallvit.report.collect import Content, by_arm, course, decision_rows, shared, show
+from smallvit.report.collect import Content, by_arm, decision_rows, shared, show
 from smallvit.report.data_section import stored_gallery
 from smallvit.report.verdict import (
     PART_WORDS,
@@ -119,42 +119,6 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
     columns = [column(run) for run in contents]
     names = dict.fromkeys(name for one in columns for name in one)
     return [(name, [one.get(name, "–") for one in columns]) for name in names]
-
-
-def training_section(contents: Sequence[Content]) -> dict[str, Any]:
-    courses = [course(run) for run in contents]
-    x_label = courses[0][1]
-    panels = []
-    judge = "k-NN accuracy on the validation part" if contents[0].pretrained else "Validation accuracy"
-    for name, title, keys, words in (
-        ("loss", "Loss", ("train_loss", "val_loss"), "Training and validation loss"),
-        ("val-accuracy", judge, ("val_accuracy",), judge),
-        ("spread", "Spread of the features (0: all alike)", ("spread",), "Spread of the normalised features"),
-        ("rank", "Effective rank of the features", ("effective_rank",), "Effective rank of the features"),
-        ("live-rows", "Rows of the instance layer that still move", ("live_rows",), "Share of rows that move"),
-        ("lr", "Learning rate", ("lr",), "Learning rate"),
-        (
-            "drloc",
-            "Localization error, in cells (thin: chance)",
-            ("drloc_error", "drloc_chance"),
-            "Localization error and chance",
-        ),
-    ):
-        curves = [curves[key] for curves, _ in courses for key in keys if key in curves]
-        if curves:
-            last = ", ".join(f"{curve.y[-1]:.3g}" for curve in curves)
-            label = f"{words} by {x_label}; last values {last}"
-            percents = name in ("val-accuracy", "live-rows")
-            from_zero = name not in ("loss", "val-accuracy")  # whose zero means nothing while it is far away
-            panels.append((title, figures.curve_panel(curves, name, label, x_label, percents, from_zero)))
-    legend = [(run.label, figures.color_name(run.series), figures.dash_name(run.series)) for run in contents]
-    return {
-        "panels": panels,
-        "legend": legend,
-        "is_pretraining": all(run.pretrained for run in contents),
-        "has_val": any("val_loss" in curves for curves, _ in courses),
-        "has_mark": any(curve.mark for curves, _ in courses for curve in curves.values()),
-    }
 
 
 def class_section(contents: Sequence[Content]) -> dict[str, Any]:

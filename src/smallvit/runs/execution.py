@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from smallvit.console import say
-from smallvit.errors import Collapsed, Interrupted, UsageError, nearest
+from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.objectives.base import objectives
 from smallvit.planning.plan import Plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.ownership import sole_owner
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.loop import Training
@@ -30,17 +29,16 @@ def execute(
     run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: Training | None = None,
     started: float | None = None,
 ) -> None:  # fmt: skip
-    """Train, judge, report: from wherever the folder stands. A new run goes on with the `training` of its planning.
+    """Train, judge, report: from wherever the folder, which is held, stands.
 
-    `started` is when the clock of a budget began (time.monotonic).
+    A new run goes on with the `training` of its planning. `started` is when the clock of a budget began
+    (time.monotonic).
     """
     started = time.monotonic() if started is None else started
     check_device(plan.recipe.device)
     try:
-        with sole_owner(run.path), fixed_threads(resolved(plan.recipe.threads)):
-            t = training or build_training(
-                plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file()
-            )
+        with fixed_threads(resolved(plan.recipe.threads)):
+            t = training or _build(run, plan)
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
             try:
@@ -57,6 +55,14 @@ def execute(
                 raise Collapsed(f"{collapse}. The report shows its course: {page}")
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
+
+
+def _build(run: RunFolder, plan: Plan) -> Training:
+    """The recipe was tried before it was written: what cannot be built now is the folder's fault."""
+    try:
+        return build_training(plan.recipe, plan.images, plan.split, with_init=not state_file(run.path).is_file())
+    except UsageError as error:
+        raise RunError(f"{run.path / 'recipe.json'}: {error}") from None
 
 
 def check_logs(names: str | None) -> list[LogType]:

@@ -19,14 +19,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from smallvit.errors import RunError
 from smallvit.recipe import Recipe, validate
 from smallvit.runs.atomic import read_lines, write_text
+from smallvit.runs.ownership import LOCK, refuse_owned, sole_owner
 
 
 class RunFolder:
@@ -96,30 +97,46 @@ def runs_inside(folder: Path) -> list[str]:
     return sorted(found.parent.name for found in folder.glob("*/recipe.json"))
 
 
-def create(path: str | Path, overwrite: bool = False) -> Path:
-    """An empty folder for a new run; a used one is refused unless `overwrite`."""
+@contextmanager
+def claimed(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+    """An empty folder for a new run, held by this process alone; a used one is refused unless `overwrite`.
+
+    Nothing is deleted before the folder and all runs in it are held.
+    """
     path = Path(path)
+    check_free(path, overwrite)
+    make_folder(path)
+    with sole_owner(path):
+        _check_content(path, overwrite)  # once more: it may have been filled until it was ours
+        try:
+            _empty_all(path)
+        except OSError as error:
+            raise RunError(f"cannot write to {path}: {error.strerror}") from None
+        yield path
+
+
+def make_folder(path: Path) -> Path:
     try:
-        for entry in check_free(path, overwrite):
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
     except OSError as error:
         raise RunError(f"cannot write to {path}: {error.strerror}") from None
     return path
 
 
-def check_free(path: str | Path, overwrite: bool = False) -> list[Path]:
-    """Refuse a folder that `create` would refuse, before hours of work; return what it would delete."""
+def check_free(path: str | Path, overwrite: bool = False) -> None:
+    """Refuse a folder that `claimed` would refuse, before hours of work."""
     path = Path(path)
+    _check_content(path, overwrite)
+    group = [path.parent] if path.name in _members(path.parent) else []  # it may be about to start this run
+    for folder in (path, *_runs_within(path), *group):
+        refuse_owned(folder)
+
+
+def _check_content(path: Path, overwrite: bool) -> None:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; --out takes a folder")
     try:
-        used = sorted(path.iterdir()) if path.is_dir() else []
+        used = path.is_dir() and any(not _is_bare_lock(entry) for entry in path.iterdir())
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     if used and not overwrite:
@@ -127,9 +144,47 @@ def check_free(path: str | Path, overwrite: bool = False) -> list[Path]:
         raise RunError(f"{path} is already used. Choose another --out, or give --overwrite{resume}")
     if strangers := _strangers(path):
         raise RunError(f"{path} holds what no run wrote ({', '.join(strangers[:3])}): nothing was deleted")
-    return used
 
 
+def _empty_all(path: Path) -> None:
+    """Delete what runs wrote, all but the lock that is held."""
+    runs = _runs_within(path)
+    with ExitStack() as held:
+        for run in runs:
+            held.enter_context(sole_owner(run))
+        for run in reversed(runs):  # the innermost first: a kill on the way leaves a group that knows its runs
+            _empty(run)
+    _empty(path)
+
+
+def _empty(folder: Path) -> None:
+    entries = [*folder.iterdir(), *(folder / LOCK).parent.glob("*")]
+    # What makes the folder ours goes last: what a kill leaves can then be overwritten.
+    for entry in sorted(entries, key=lambda entry: entry.name in _MARKS):
+        if entry == folder / LOCK or entry == (folder / LOCK).parent:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _runs_within(path: Path) -> list[Path]:
+    """The runs of a group that are there; a link to one elsewhere is not."""
+    members = _members(path)
+    here = sorted(entry for entry in path.iterdir() if entry.name in members) if members else []
+    inside = [entry for entry in here if entry.is_dir() and not entry.is_symlink()]
+    return [found for run in inside for found in (run, *_runs_within(run))]
+
+
+def _is_bare_lock(entry: Path) -> bool:
+    """All that there is between taking a folder and writing to it."""
+    return (
+        entry.name == LOCK.parent.name and entry.is_dir() and {inner.name for inner in entry.iterdir()} <= {LOCK.name}
+    )
+
+
+_MARKS = ("recipe.json", "group.json")
 _FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is before a folder is a run
 _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
@@ -139,7 +194,7 @@ _OURS = _FIRST | {
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "recipe.json").is_file() or (path / "group.json").is_file()
+    return any((path / name).is_file() for name in _MARKS)
 
 
 def _strangers(path: Path) -> list[str]:
@@ -152,7 +207,9 @@ def _strangers(path: Path) -> list[str]:
     for entry in sorted(path.iterdir()):
         if entry.name in members and entry.is_dir():
             found += [f"{entry.name}/{name}" for name in _strangers(entry)]
-        elif entry.name not in ours and not _PART.fullmatch(entry.name):
+        elif entry.is_symlink() and entry.name == LOCK.parent.name:
+            found.append(entry.name)  # what lies behind it may be anything
+        elif entry.name not in ours and not _PART.fullmatch(entry.name) and not _is_bare_lock(entry):
             found.append(entry.name)
     return found
 

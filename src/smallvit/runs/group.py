@@ -5,7 +5,8 @@ Going on after a kill is therefore the same as starting: every member that has n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from smallvit.errors import RunError
 from smallvit.planning.plan import Plan, write_plan
 from smallvit.runs.axes import Place
 from smallvit.runs.executor import Listed, run_all, tell_cores
-from smallvit.runs.folder import RunFolder, create
+from smallvit.runs.folder import RunFolder, claimed, make_folder
 from smallvit.runs.members import add_member, is_group, members_of, read_group, write_group
 
 
@@ -31,18 +32,20 @@ class Diagnosis(NamedTuple):
     images: int
 
 
-def create_group(
+@contextmanager
+def claimed_group(
     folder: str | Path, planned: Sequence[Planned], command: str, overwrite: bool = False, title: str = "",
     diagnosis: Diagnosis | None = None,
-) -> Path:  # fmt: skip
-    path = create(folder, overwrite)
+) -> Iterator[Path]:  # fmt: skip
+    """A new group with the plans of its members. This process holds the group, each child the run it works on."""
     record: dict[str, Any] = {"title": title, "command": command}
     if diagnosis:
         record["diagnosis"] = diagnosis._asdict()
-    write_group(path, record, {run.place.folder: run.place for run in planned})  # first: it says which folders are ours
-    for run in planned:
-        write_plan(create(path / run.place.folder), run.plan, command)
-    return path
+    with claimed(folder, overwrite) as path:
+        write_group(path, record, {run.place.folder: run.place for run in planned})  # first: it says what is ours
+        for run in planned:
+            write_plan(make_folder(path / run.place.folder), run.plan, command)
+        yield path
 
 
 def grow_group(folder: Path, name: str, run: Planned, command: str, title: str = "") -> Path:
@@ -51,7 +54,8 @@ def grow_group(folder: Path, name: str, run: Planned, command: str, title: str =
     if not is_group(folder):
         write_group(folder, {"title": title, "command": command}, {})
     add_member(folder, name, run.place)
-    write_plan(create(folder / name, overwrite=True), run.plan, command)
+    with claimed(folder / name, overwrite=True) as path:
+        write_plan(path, run.plan, command)
     return folder / name
 
 

@@ -1,7 +1,12 @@
-"""One process at a time works on a run folder, and tidies up after one that was killed there."""
+"""One process at a time works on a run folder, and tidies up after one that was killed there.
+
+The lock is a file in the folder. Whoever empties the folder holds the lock and leaves its file there: on a new file of
+the same name, another process would get a lock of its own.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,37 +14,53 @@ from typing import TextIO
 
 from smallvit.errors import RunError
 
+LOCK = Path("state", "lock")
+
 
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
     """Hold the run; a second process is refused. The lock goes with its process, however that ends."""
-    place = folder / "state" / "lock"
+    place = folder / LOCK
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        file = place.open("w", encoding="utf-8")
+        place.parent.mkdir(exist_ok=True)  # the folder itself must be there: another process may have deleted it
+        file = place.open("a", encoding="utf-8")
     except OSError as error:
         raise RunError(f"cannot write {place}: {error.strerror}") from None
     with file:
-        try:
-            _lock(file)
-        except BlockingIOError:
-            raise RunError(f"another process is at work on {folder}: wait for it, or stop it first") from None
+        if not _lock(file) or not _is_still_at(file, place):
+            raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
         _remove_parts(folder)
         yield
 
 
-def _lock(file: TextIO) -> None:
+def refuse_owned(folder: Path) -> None:
+    """What `sole_owner` would refuse; a folder that nobody ever held stays as it is."""
+    if (folder / LOCK).is_file():
+        with sole_owner(folder):
+            pass
+
+
+def _lock(file: TextIO) -> bool:
     """Where there are no such locks (Windows, some network file systems) nothing is held."""
     try:
         import fcntl
     except ImportError:
-        return
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise
+        return False
     except OSError:
-        return
+        pass
+    return True
+
+
+def _is_still_at(file: TextIO, place: Path) -> bool:
+    """Not so where another process has deleted the folder between our opening and our locking."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), place.stat())
+    except OSError:
+        return False
 
 
 def _remove_parts(folder: Path) -> None:

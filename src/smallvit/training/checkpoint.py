@@ -17,10 +17,11 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from smallvit.data.preparation import Preparation
-from smallvit.errors import RunError
+from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.predictor import Predictor
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.runs.atomic import replacing
+from smallvit.training.header import checked_header
 from smallvit.training.loop import Best, Training
 
 HEADER = "smallvit"
@@ -45,11 +46,22 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         content = path.read_bytes()
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        return tensors, json.loads(header.get("__metadata__", {}).get(HEADER, "{}"))
+        return tensors, parse_header(header.get("__metadata__"))
     except FileNotFoundError:
         raise RunError(f"no such file: {path}") from None
     except (OSError, SafetensorError, ValueError) as error:
         raise RunError(f"cannot read {path}: {error}") from None
+
+
+def parse_header(metadata: Mapping[str, str] | None) -> dict[str, Any]:
+    """Our part of a file's metadata; empty in the files of others."""
+    try:
+        header = json.loads((metadata or {}).get(HEADER, "{}"))
+    except RecursionError:
+        raise ValueError("its header is nested too deeply") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a JSON object")
+    return header
 
 
 # ---- the state of training ---------------------------------------------------------------------------
@@ -138,15 +150,18 @@ def save_model(path: Path, backbone: Backbone, header: Mapping[str, Any]) -> Non
 
 def load_model(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
     tensors, header = read_tensors(path)
+    header = checked_header(path, header)
     try:
         with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then replaced: leave no trace
             backbone = create_backbone(
                 header["model"], header["kwargs"], num_classes=len(header["class_names"]),
                 in_chans=header["in_chans"], img_size=header["img_size"],
+                # A few of timm's models are built larger and then pruned, to a third.
+                most_parameters=4 * sum(tensor.numel() for tensor in tensors.values()),
             )  # fmt: skip
         backbone.model.load_state_dict(tensors)
         preparation = Preparation.of(header)
-    except (KeyError, RuntimeError, TypeError) as error:
+    except (UsageError, RuntimeError) as error:
         raise RunError(f"{path} does not hold a smallvit model: {error}") from None
     temperature, names = header.get("temperature"), header["class_names"]
     return LoadedModel(Predictor(backbone.to(device).eval(), preparation, names, temperature), header)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,8 @@ from smallvit.recipe import ModelSpec
 from smallvit.runs.axes import Place, listed
 from smallvit.runs.folder import RunFolder, runs_inside
 from smallvit.runs.members import final_members, is_group
-from smallvit.training.checkpoint import HEADER, read_tensors
+from smallvit.training.checkpoint import parse_header, read_tensors
+from smallvit.training.header import checked_header, has_model
 
 
 def initial_file(init: str) -> Path:
@@ -79,11 +79,13 @@ def initial_model(path: Path) -> Started | None:
         return None
     try:
         with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
+            header = parse_header(file.metadata())
     except (OSError, SafetensorError, ValueError):
         return None  # loading the weights says what is wrong with it
-    known = {"model", "kwargs", "img_size", "in_chans"} <= header.keys()
-    return Started(header["model"], header["kwargs"], header["img_size"], header["in_chans"]) if known else None
+    if not has_model(header):
+        return None
+    header = checked_header(path, header)
+    return Started(header["model"], header["kwargs"], header["img_size"], header["in_chans"])
 
 
 def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: dict[str, Tensor]) -> str:
@@ -115,12 +117,13 @@ def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple
         raise RunError(f"{path} is not the file that the run was planned with: put it back, or start a new run")
     if path.suffix == ".safetensors":
         tensors, header = read_tensors(path)
-        if "class_names" in header:
+        if has_model(header):
+            header = checked_header(path, header)
             if tuple(header["class_names"]) != class_names:
                 tensors = {
                     name: t for name, t in tensors.items() if not name.startswith(classifier_names(backbone.model))
                 }
-            return _from_run(backbone, tensors, spec, str(header.get("model", "")))
+            return _from_run(backbone, tensors, spec, header["model"])
     return load_authors_weights(backbone.model, read_checkpoint(path))
 
 
@@ -128,7 +131,7 @@ def _from_run(backbone: Backbone, tensors: dict[str, Tensor], spec: ModelSpec, h
     try:
         return transfer(backbone.model, tensors)
     except UsageError:
-        if held in ("", spec.timm_name):
+        if held == spec.timm_name:
             raise
         raise UsageError(
             f"--init: {spec.init} holds {held}, and this run is {_both_names(spec)}: give --model {held}"

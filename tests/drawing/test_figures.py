@@ -9,8 +9,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from smallvit.report import figures
-from smallvit.report.figures import Bar, Curve, accuracy_chart, confusion_map, curve_panel, fit
+from smallvit.drawing import figures
+from smallvit.drawing.figures import Bar, Curve, accuracy_chart, confusion_map, curve_panel, fit
 
 
 def texts(svg: str) -> list[str]:

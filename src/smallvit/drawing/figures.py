@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smallvit.report.svg import (
+from smallvit.drawing.svg import (
     INK,
     LINE,
     SOFT,
