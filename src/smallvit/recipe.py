@@ -98,7 +98,7 @@ class AugmentSpec(Section):
     """Batched augmentation; every sample draws its own parameters. All but crop and flip are off unless asked for."""
 
     crop: Literal["pad", "resized", "none"] | Auto = "auto"
-    padding: Annotated[float, Field(ge=0, le=0.5)] = 0.125  # share of the side, for crop = pad
+    padding: Annotated[float, Field(ge=0, le=0.5)] | Auto = 0.125  # share of the side, for crop = pad
     scale: tuple[Rate, Rate] = (0.35, 1.0)  # share of the area, for crop = resized
     ratio: tuple[float, float] = (0.75, 4 / 3)
     flip: Rate | Auto = "auto"

@@ -114,6 +114,10 @@ ALIASES: dict[str, Callable[[int], Architecture]] = {
 }
 
 
+# Members of our own family, from plain convolutions on.
+HYBRIDS = ("conv_nano", "hybrid_nano")
+
+
 def architecture(name: str, img_size: int) -> Architecture:
     """The timm name and constructor arguments that a name means for images of this size."""
     return ALIASES[name](img_size) if name in ALIASES else Architecture(name, {})

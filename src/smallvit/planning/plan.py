@@ -27,6 +27,7 @@ from smallvit.planning.resolve import (
     resolve_split,
     resolve_training,
 )
+from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
@@ -72,12 +73,14 @@ def prepare(asked: Recipe, started: float | None = None, with_floors: bool = Tru
     training = _build(choices.recipe, images, split)
     if training.transferred:
         _tell_of_start(choices, training.transferred, images, split)
+    resolve_speed(choices, asked, training)
     floors = compute_floors(images, split) if with_floors else {}
     by_budget = choices["epochs"] == "auto"
     if by_budget:
         _spend_budget(choices, training, len(split.test) or len(split.val), started)
     _tell_of_losses(choices, training)
     plan = Plan(asked, choices.recipe, choices.made, images, split, floors)
+    training.recipe = plan.recipe  # with what was chosen after it was built
     return Prepared(plan, None if by_budget else training)
 
 
@@ -102,7 +105,7 @@ def _start_from(choices: Choices, asked: Recipe, channels: int) -> None:
     start = initial_model(file)
     if start is None:
         return
-    if "name" not in asked.model.model_fields_set:
+    if asked.model.name == "auto" or "name" not in asked.model.model_fields_set:
         choices.record("model.name", start.timm_name, "the model to start from")
     elif architecture(asked.model.name, start.img_size).timm_name != start.timm_name:
         return
