@@ -24,6 +24,8 @@ def resolve_speed(choices: Choices, asked: Recipe, training: Training) -> None:
         choose_precision(choices, training)
     if asked.threads == "auto" and choices["device"] == "cpu" and choices["threads"] > 1:
         choose_threads(choices, training)
+    chosen = {key: choices[key] for key in ("precision", "threads")}
+    training.recipe = training.recipe.model_copy(update=chosen)
 
 
 def choose_precision(choices: Choices, training: Training) -> None:

@@ -71,6 +71,11 @@ class Training:
         return self.decision.total if self.decision else self.planned
 
     @property
+    def epochs(self) -> int:
+        """The last one may be cut short."""
+        return -(-self.total // len(self.loader))
+
+    @property
     def place(self) -> float:
         """Where training stands on the way that was planned: the steps taken, or, after a decision, as many as they
         would have been. Learning rates and schedules follow it, so that they go on where they were.

@@ -182,7 +182,7 @@ class Recorder:
 
     def _show(self, tick: Tick, loss: float) -> None:
         """What stands beside the bar."""
-        self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {loss:.3f}"
+        self.note = f"epoch {tick.epoch + 1}/{self.t.epochs} loss {loss:.3f}"
         if self.t.recipe.select == "best" and self.t.best.epoch >= 0:
             self.note += f" best val {self.t.best.accuracy:.1%}"
         elif self.val is not None:
@@ -199,7 +199,7 @@ class Recorder:
     def _collapse(self, tick: Tick, what: str) -> str:
         lr = resolved(self.t.recipe.optimizer.lr)
         return (
-            f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.recipe.epochs} {what}, so the model "
+            f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.epochs} {what}, so the model "
             f"hardly tells images apart. Try a new run with a smaller learning rate "
             f"(--lr {lr / 4:.2g}), a longer warm-up or a larger batch; a run with --set objective.allow_collapse=true "
             "goes on all the same"
