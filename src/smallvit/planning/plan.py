@@ -17,6 +17,7 @@ from smallvit.evaluation.floors import pixel_floors
 from smallvit.models.aliases import architecture
 from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import declared_curves, objectives
+from smallvit.planning.cautions import cautions
 from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.resolve import (
     has_fast_bf16,
@@ -262,6 +263,8 @@ def show_plan(plan: Plan) -> None:
     if plan.floors:
         floors = ", ".join(f"{floor['label']} {floor['accuracy']:.1%}" for floor in plan.floors.values())
         say(f"to beat: {floors}")
+    for caution in cautions(plan.recipe, plan.images, plan.split):
+        warn(caution)
 
 
 def _short(value: Any) -> str:
