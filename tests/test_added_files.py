@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,14 @@ def python(root: Path, *words: str | Path) -> str:
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, cwd=PROJECT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_page_counts_the_files_that_each_kind_needs() -> None:
+    page = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
+    kinds = ("model", "objective", "auxiliary loss", "measurement of the diagnosis")
+    counted = [int(re.search(rf"^\| {kind} \| (\d)", page, re.MULTILINE)[1]) for kind in kinds]  # type: ignore[index]
+    added = [file for file in ADDED.rglob("*.*") if file.suffix in (".py", ".toml")]
+    assert sum(counted) == len(added), "one of each kind lies in tests/added"
 
 
 def test_help_and_list_name_the_losses_without_torch(with_added: Path) -> None:

@@ -30,6 +30,7 @@ from smallvit.objectives.drloc import (
     true_distances,
     weight_at,
 )
+from smallvit.planning.choices import Choices
 from smallvit.planning.plan import make_plan, show_plan
 from smallvit.training.checkpoint import read_tensors
 from smallvit.types import Batch, Context, Features, Seen
@@ -374,10 +375,12 @@ def test_the_order_of_a_batch_changes_nothing_but_the_pairs() -> None:
 )
 def test_one_line_tells_weight_course_head_grid_and_chance(options: Any, epochs: int, words: list[str]) -> None:
     _, aux = auxiliary("vit_nano", 32, **options)
-    ((key, (weight, why)),) = aux.notes(epochs).items()
-    assert (key, weight) == ("weight", 0.5)
+    choices = Choices(smallvit.make_recipe(aux="drloc"))
+    aux.notes(choices.within("aux.drloc"), epochs)
+    (told,) = choices.made
+    assert (told.key, told.value) == ("aux.drloc.weight", 0.5)
     for part in words:
-        assert part in why
+        assert part in told.why
 
 
 @pytest.mark.parametrize("length", [{"epochs": 7}, {"budget": "60s"}])

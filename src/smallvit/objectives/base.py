@@ -136,17 +136,18 @@ Kind = TypeVar("Kind", Objective, Auxiliary)
 
 
 def objectives() -> dict[str, type[Objective]]:
-    return _found(Objective)
+    return _by_name(Objective)
 
 
 def auxiliaries() -> dict[str, type[Auxiliary]]:
-    return _found(Auxiliary)
+    return _by_name(Auxiliary)
 
 
-def _found(kind: type[Kind]) -> dict[str, type[Kind]]:
+def _by_name(kind: type[Kind]) -> dict[str, type[Kind]]:
+    """In the order of their files, whichever of them was imported first."""
     for module in pkgutil.iter_modules(smallvit.objectives.__path__):
         importlib.import_module(f"smallvit.objectives.{module.name}")
-    return {cls.name: cls for cls in _below(kind) if "name" in vars(cls)}
+    return {cls.name: cls for cls in sorted(_below(kind), key=lambda cls: cls.__module__) if "name" in vars(cls)}
 
 
 def _below(kind: type[Kind]) -> Iterator[type[Kind]]:
