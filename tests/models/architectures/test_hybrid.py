@@ -119,8 +119,7 @@ def test_fused_and_plain_attention_are_the_same() -> None:
 
 def test_heads_start_out_looking_near_some_nearer_than_others() -> None:
     bias = RelativeAttention(96, (5, 5), 32).bias(5, 5)[0]
-    middle = bias[:, 12].unflatten(1, (5, 5)).softmax(1).detach()
-    assert (middle.flatten(1).argmax(1) == 12).all()
+    assert (bias[:, 12].argmax(1) == 12).all()
     own = bias[:, 12].softmax(1)[:, 12]
     assert (own.diff() < 0).all(), "the first head looks at its own cell most"
     assert bias[0, 0, 1] == bias[0, 1, 0] == bias[0, 12, 13], "only the offset counts"
@@ -191,7 +190,7 @@ def test_a_run_that_starts_from_another_keeps_its_filters(trained: smallvit.Run,
 def test_filters_that_do_not_fit_are_made_of_the_images_at_hand(trained: smallvit.Run, tmp_path: Path) -> None:
     """Another stride has filters of another shape: those of the run cannot be taken, and random ones would be worse."""
     settings = {**FAST, "model.kwargs.stem_stride": 2}
-    run = smallvit.train(**{**TINY, "img_size": 8}, settings=settings, init=trained.path, out=tmp_path / "run")
+    run = smallvit.train(**{**TINY, "img_size": 16}, settings=settings, init=trained.path, out=tmp_path / "run")
     plan = read_plan(run)
     fitted = build_training(plan.recipe.model_copy(update={"model": plan.recipe.model.model_copy(update={"init": ""})}),
                             plan.images, plan.split)  # fmt: skip
