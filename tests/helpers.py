@@ -87,6 +87,8 @@ def write_npz(path: Path, *, n: int = 20, classes: int = 4, side: int = 8, chann
 
 # ---- commands ----------------------------------------------------------------------------------------
 
+QUICK = ("--epochs", "1", "--threads", "1", "--model", "vit_pico")  # a training of seconds
+
 
 class Outcome(NamedTuple):
     status: int
@@ -113,3 +115,17 @@ def run_cli(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[s
     command = [sys.executable, "-m", "smallvit", *map(str, words)]
     environment = {**os.environ, **options.pop("env", {})}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False, **options)
+
+
+def ends_well(outcome: Outcome) -> Outcome:
+    assert outcome.status == 0, outcome.err
+    return outcome
+
+
+def fails(outcome: Outcome, status: int, *phrases: str) -> None:
+    """One message, no traceback, the right exit status."""
+    assert outcome.status == status, outcome
+    assert "Traceback" not in outcome.out + outcome.err
+    assert outcome.err.count("smallvit: ") == 1, outcome.err
+    for phrase in phrases:
+        assert phrase in outcome.err

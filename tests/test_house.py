@@ -54,10 +54,21 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
                 yield Import(module, imported, f"{path.relative_to(PROJECT)}:{node.lineno}")
 
 
+@cache
+def page() -> str:
+    return (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def paths_on_the_page() -> set[str]:
+    """All that ends as a file of ours does, and folders as they are marked; not where a NAME stands for any."""
+    files = re.findall(r"[\w./-]+\.(?:py|j2|toml)\b|`[\w./-]+\.json`", page())
+    folders = re.findall(r"`([\w.-]+(?:/[\w.-]+)*/)`", page())
+    return {name.strip("`") for name in (*files, *folders) if "NAME" not in name and not name.startswith(".")}
+
+
 def layers() -> list[list[str]]:
     """The block of docs/architecture.md that begins with `layers:`, the lowest first."""
-    page = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    block = re.search(r"^    layers:\n((?:    .*\n)+)", page, re.MULTILINE)
+    block = re.search(r"^    layers:\n((?:    .*\n)+)", page(), re.MULTILINE)
     assert block, "docs/architecture.md has no block of layers"
     return [line.split() for line in block[1].splitlines()]
 
@@ -76,6 +87,22 @@ def test_every_name_in_the_layers_is_a_module_and_stands_once() -> None:
     names = [name for layer in layers() for name in layer]
     assert sorted(set(names) - modules().keys()) == []
     assert len(names) == len(set(names))
+
+
+def test_every_path_on_the_page_is_there() -> None:
+    roots = (SOURCE / "smallvit", PROJECT)
+    assert len(paths_on_the_page()) > 80
+    assert [name for name in sorted(paths_on_the_page()) if not any((root / name).exists() for root in roots)] == []
+
+
+def test_every_room_and_every_flat_module_is_on_the_page() -> None:
+    rooms = {f"{name.replace('.', '/')}/" for name, path in modules().items() if path.name == "__init__.py"} - {
+        "__init__/"
+    }
+    flat = {path.name for path in (SOURCE / "smallvit").glob("[!_]*.py")}
+    named = paths_on_the_page()
+    assert [room for room in sorted(rooms) if not any(name.startswith(room) for name in named)] == []
+    assert sorted(flat - named) == []
 
 
 def test_no_module_imports_one_of_a_higher_layer() -> None:

@@ -15,10 +15,9 @@ from helpers import make_folder
 from smallvit import make_recipe
 from smallvit.errors import SmallvitError, UsageError, nearest
 from smallvit.explain import explain
-from smallvit.listing.catalog import CATALOG, flat, recipe_page, toml_page
-from smallvit.listing.counted import counted_rows, stored_rows
-from smallvit.models.aliases import ALIASES, architecture
-from smallvit.objectives.base import all_options, auxiliaries, objectives
+from smallvit.listing.catalog import flat, toml_page
+from smallvit.models.aliases import architecture
+from smallvit.objectives.base import auxiliaries, objectives
 from smallvit.planning.plan import make_plan
 from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, preset_names, read_preset, validate
 
@@ -346,57 +345,6 @@ def test_printed_recipe_is_a_recipe_file(asked: Recipe, tmp_path: Path) -> None:
 def test_any_text_survives_the_recipe_file(name: str) -> None:
     recipe = make_recipe(data=name)
     assert validate(tomllib.loads(toml_page(recipe, {}))) == recipe
-
-
-# ---- list and recipe show ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_recipe_page_is_the_recipe(name: str) -> None:
-    page = recipe_page(name)
-    assert page.startswith(f"# description: {read_preset(name)['about']['description']}")
-    shown, own = validate(tomllib.loads(page)), build_recipe(name)
-    assert all_options(shown) == all_options(own), "a part's own defaults are shown, too"
-    assert shown.objective.options.items() >= own.objective.options.items()
-    assert shown.model_copy(update={"objective": own.objective, "aux": own.aux}) == own
-    assert f'objective.name = "{build_recipe(name).objective.name}"  # set by this recipe' in page
-
-
-def test_recipe_page_has_every_option_of_its_parts() -> None:
-    page = recipe_page("pretrain-idmm")
-    assert "objective.small_crops = 4\n" in page and "objective.label_smoothing = 0.1\n" in page
-    assert "aux.drloc.pool_from = 14\n" in recipe_page("liu2021-swin")
-
-
-def test_catalog_holds_what_commands_accept() -> None:
-    assert dict(CATALOG["recipes"]("")).keys() == set(preset_names())
-    assert {"mnist5k", "digits"} <= dict(CATALOG["datasets"]("")).keys()
-    assert "supervised" in dict(CATALOG["methods"](""))
-    assert "drloc" in dict(CATALOG["methods"](""))
-
-
-def test_catalog_of_models_has_their_size_and_source() -> None:
-    head, *rows = CATALOG["models"]("")
-    models = {name: dict(zip(head, (name, *columns), strict=True)) for name, *columns in rows}
-    assert {*ALIASES, "resnet_nano", "resnet18_32", "resnet50_32", "dhvt_tiny_patch4_32"} <= models.keys()
-    assert models["dhvt_tiny_patch4_32"]["parameters"] == "5,991,280"
-    assert models["dhvt_tiny_patch4_32"]["MACs"] == "388 M"
-    assert models["dhvt_tiny_patch4_32"]["size"] == "32 px"
-    assert models["dhvt_tiny_patch4_32"]["source"] == "Lu 2022"
-    assert models["t2t_vit_7"]["size"] == "224 px" and models["vit_nano"]["source"] == "smallvit"
-    assert all(row["what it is"] for row in models.values())
-
-
-def test_the_stored_table_of_models_is_what_counting_gives() -> None:
-    assert stored_rows() == counted_rows(), "a model was added or changed: python -m smallvit.listing.counted"
-
-
-def test_catalog_of_timm_models_by_pattern() -> None:
-    names = [name for (name,) in CATALOG["models"]("resnet18*")]
-    assert "resnet18" in names
-    assert all(name.startswith("resnet18") for name in names)
-    with pytest.raises(UsageError, match="no timm model matches 'resnet_189'"):
-        list(CATALOG["models"]("resnet_189"))
 
 
 # ---- nearest, errors ---------------------------------------------------------------------------------

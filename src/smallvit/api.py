@@ -175,10 +175,10 @@ def _diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
     others = [run for run in runs if run is not basis and not read_findings(run)]
     with bar("diagnosing", len(others)) as advance:
         for run in others:
-            found = diagnose(run.path, against=basis.path, images=asked.images, show_progress=False)
-            for one in found:
-                if one.verdict:
-                    say(f"{run.path.name}: {one.verdict}")
+            findings = diagnose(run.path, against=basis.path, images=asked.images, show_progress=False)
+            for finding in findings:
+                if finding.verdict:
+                    say(f"{run.path.name}: {finding.verdict}")
             advance(1, note=run.path.name)
 
 
@@ -211,9 +211,9 @@ def diagnose(
     from smallvit.diagnosis.diagnose import diagnose as measure_run
 
     with quiet(not show_progress):
-        found = measure_run(folder, against, images, threads, device)
+        findings = measure_run(folder, against, images, threads, device)
         report([Run(folder)], Path(folder) / "report.html")
-    return found
+    return findings
 
 
 def compare(
@@ -228,22 +228,28 @@ def compare(
     from smallvit.runs import comparison
 
     sides = comparison.open_sides(folders)
-    found = comparison.compare(sides)
+    comparisons = comparison.compare(sides)
     runs = [run for side in sides for run in side.runs.values()]
     with quiet(not show_progress):
         if cka:
-            one, other = (next(iter(side.runs.values())) for side in sides[:2])
-            measured = diagnose(one.path, against=other.path, images=images, show_progress=show_progress)
-            alike = next((one.verdict for one in measured if one.name == "similarity"), "")
-            found[0] = found[0]._replace(cka=f"{sides[0].name}: {alike[0].lower()}{alike[1:]}" if alike else "")
+            first, second = (next(iter(side.runs.values())) for side in sides[:2])
+            measured = diagnose(first.path, against=second.path, images=images, show_progress=show_progress)
+            alike = next((finding.verdict for finding in measured if finding.name == "similarity"), "")
+            comparisons[0] = comparisons[0]._replace(
+                cka=f"{sides[0].name}: {alike[0].lower()}{alike[1:]}" if alike else ""
+            )
         verdicts = [
-            Verdict("note", "Real" if one.real else "Not decided", " ".join(filter(None, (one.sentence, one.caution))))
-            for one in found
+            Verdict(
+                "note",
+                "Real" if difference.real else "Not decided",
+                " ".join(filter(None, (difference.sentence, difference.caution))),
+            )
+            for difference in comparisons
         ]
         page = Path(out) if out else comparison.default_page(folders)
         write_report(runs, page, " and ".join(dict.fromkeys(side.name for side in sides)), verdicts)
         say(f"report: {page}")
-    return found
+    return comparisons
 
 
 def open_runs(folder: str | Path) -> list[Run]:

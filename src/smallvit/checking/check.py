@@ -49,14 +49,14 @@ class CheckReport:
     @property
     def ok(self) -> bool:
         """Nothing would spoil a result."""
-        return not any(found.severity == "error" for found in self.problems)
+        return not any(problem.severity == "error" for problem in self.problems)
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
         return {
             "source": self.source,
             "ok": self.ok,
-            "problems": [found._asdict() for found in self.problems],
+            "problems": [problem._asdict() for problem in self.problems],
             "facts": self.facts,
             "duplicates": self.duplicates,
             "recipe": self.recipe.model_dump() if self.recipe else None,
@@ -108,11 +108,11 @@ def _check(asked: Recipe, fast: bool) -> CheckReport:
         problems += inspections.tokens(trial.step.backbone, plan.recipe)
         facts["parameters"] = count_parameters(trial.step.backbone)
         timing = {} if fast else _timing(trial, plan)
-    if stopped and not {found.code for found in problems} & STOPS:
+    if stopped and not {problem.code for problem in problems} & STOPS:
         problems.append(problem("unusable", str(stopped), "Training would stop here."))
     return CheckReport(
         source=asked.data.source,
-        problems=tuple(sorted(problems, key=lambda found: ORDER.index(found.severity))),
+        problems=tuple(sorted(problems, key=lambda problem: ORDER.index(problem.severity))),
         facts=facts,
         recipe=plan.recipe if plan else None,
         choices=tuple(plan.choices) if plan else (),
@@ -229,8 +229,8 @@ def _same_bytes(seen: Survey | None, images: ImageSet, same: Duplicates) -> set[
     if seen is None:
         return set()
     paths = {file.name: file.path for file in seen.files}
-    found: set[int] = set()
+    repeated: set[int] = set()
     for group in same.exact:
         digests = [hashlib.sha256(paths[images.files[row]].read_bytes()).digest() for row in group]
-        found |= {row for place, row in enumerate(group) if digests[place] in digests[:place]}
-    return found
+        repeated |= {row for place, row in enumerate(group) if digests[place] in digests[:place]}
+    return repeated

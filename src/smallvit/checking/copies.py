@@ -13,15 +13,15 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 
 
-def copies(images: ImageSet, split: Split | None, found: Duplicates, same_bytes: Set[int]) -> Iterator[Problem]:
+def copies(images: ImageSet, split: Split | None, duplicates: Duplicates, same_bytes: Set[int]) -> Iterator[Problem]:
     """`same_bytes` are rows whose file is byte for byte that of an earlier row."""
     part_of = _part_of(images, split)
-    exact = {row: number for number, group in enumerate(found.exact) for row in group}
-    for one, other in (("train", "test"), ("train", "val"), ("val", "test")):
-        yield from _leak(images, found, part_of, exact, one, other)
-    yield from _conflicts(images, found, exact)
+    exact = {row: number for number, group in enumerate(duplicates.exact) for row in group}
+    for earlier, later in (("train", "test"), ("train", "val"), ("val", "test")):
+        yield from _leak(images, duplicates, part_of, exact, earlier, later)
+    yield from _conflicts(images, duplicates, exact)
     # A picture under two labels is told of once: the conflict weighs more than the copy.
-    agreed = [group for group in found.groups if len(_labels(images, group)) == 1]
+    agreed = [group for group in duplicates.groups if len(_labels(images, group)) == 1]
     if inside := [group for group in agreed if len({part_of.get(row, "") for row in group}) == 1]:
         extra = sum(len(group) - 1 for group in inside)
         bytewise_count = sum(row in same_bytes for group in inside for row in group)
@@ -42,19 +42,19 @@ def _part_of(images: ImageSet, split: Split | None) -> dict[int, str]:
 
 
 def _leak(
-    images: ImageSet, found: Duplicates, part_of: dict[int, str], exact: dict[int, int], one: str, other: str
+    images: ImageSet, duplicates: Duplicates, part_of: dict[int, str], exact: dict[int, int], earlier: str, later: str
 ) -> Iterator[Problem]:
     """Images of the part `other` that are in the part `one` too."""
     pairs: list[tuple[int, int]] = []
-    for group in found.groups:
-        known_rows = [row for row in group if part_of.get(row) == one]
+    for group in duplicates.groups:
+        known_rows = [row for row in group if part_of.get(row) == earlier]
         if known_rows:
-            pairs += [(row, _closest(row, known_rows, exact)) for row in group if part_of.get(row) == other]
+            pairs += [(row, _closest(row, known_rows, exact)) for row in group if part_of.get(row) == later]
     if not pairs:
         return
-    total = sum(name == other for name in part_of.values())
+    total = sum(name == later for name in part_of.values())
     identical = sum(_same(exact, *pair) for pair in pairs)
-    own = bool(images.parts) and {one, other} <= {*images.parts}
+    own = bool(images.parts) and {earlier, later} <= {*images.parts}
     advice = (
         "Remove them from one of the parts: the accuracy counts what the model has learnt by heart."
         if own
@@ -63,8 +63,8 @@ def _leak(
     )
     yield problem(
         "leak",
-        f"{are(len(pairs), PART_WORDS[other] + ' image', total)} ({share(len(pairs), total)}) also in the "
-        f"{PART_WORDS[one]} part: {identical:,} identical, {len(pairs) - identical:,} nearly",
+        f"{are(len(pairs), PART_WORDS[later] + ' image', total)} ({share(len(pairs), total)}) also in the "
+        f"{PART_WORDS[earlier]} part: {identical:,} identical, {len(pairs) - identical:,} nearly",
         advice,
         [_pair(images, exact, *pair) for pair in pairs],
     )
@@ -74,21 +74,21 @@ def _closest(row: int, others: list[int], exact: dict[int, int]) -> int:
     return next((other for other in others if _same(exact, row, other)), others[0])
 
 
-def _same(exact: dict[int, int], one: int, other: int) -> bool:
-    return one in exact and exact[one] == exact.get(other)
+def _same(exact: dict[int, int], row: int, twin: int) -> bool:
+    return row in exact and exact[row] == exact.get(twin)
 
 
-def _pair(images: ImageSet, exact: dict[int, int], one: int, other: int) -> str:
-    sign = "=" if _same(exact, one, other) else "~"
-    return f"{images.files[one]} {sign} {images.files[other]}"
+def _pair(images: ImageSet, exact: dict[int, int], row: int, twin: int) -> str:
+    sign = "=" if _same(exact, row, twin) else "~"
+    return f"{images.files[row]} {sign} {images.files[twin]}"
 
 
 def _labels(images: ImageSet, group: list[int]) -> set[int]:
     return {*images.labels_N[group].tolist()}
 
 
-def _conflicts(images: ImageSet, found: Duplicates, exact: dict[int, int]) -> Iterator[Problem]:
-    groups = [group for group in found.groups if len(_labels(images, group)) > 1]
+def _conflicts(images: ImageSet, duplicates: Duplicates, exact: dict[int, int]) -> Iterator[Problem]:
+    groups = [group for group in duplicates.groups if len(_labels(images, group)) > 1]
     if not groups:
         return
     labels = images.labels_N.tolist()
@@ -105,10 +105,10 @@ def _conflicts(images: ImageSet, found: Duplicates, exact: dict[int, int]) -> It
     )
 
 
-def search(images: ImageSet, found: Duplicates) -> Iterator[Problem]:
+def search(images: ImageSet, duplicates: Duplicates) -> Iterator[Problem]:
     """What the search for near copies could not do."""
     side = images.images_NCSS.shape[-1]
-    if found.rung is None and len(images) > 1:
+    if duplicates.rung is None and len(images) > 1:
         reason = (
             f"{side} px images hold too little to tell a copy from a likeness"
             if side < SMALLEST_SIDE
@@ -119,7 +119,7 @@ def search(images: ImageSet, found: Duplicates) -> Iterator[Problem]:
         yield problem(
             "near-not-searched", f"near copies were not looked for: {reason}", "Identical images were looked for."
         )
-    elif found.rung == len(RUNGS) - 1:
+    elif duplicates.rung == len(RUNGS) - 1:
         yield problem(
             "look-alikes",
             "the pictures look so much alike that unrelated ones match: only nearly identical ones count as copies",

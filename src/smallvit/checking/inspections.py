@@ -44,16 +44,16 @@ def _kind(why: str) -> str:
     return next((kind for start, kind in kinds.items() if why.startswith(start)), "no image we read")
 
 
-def other_files(found: Survey) -> Iterator[Problem]:
-    if found.empty:
+def other_files(survey: Survey) -> Iterator[Problem]:
+    if survey.empty:
         yield problem(
             "empty-class",
-            f"{are(len(found.empty), 'class folder')} without images and left out: {listed(found.empty)}",
+            f"{are(len(survey.empty), 'class folder')} without images and left out: {listed(survey.empty)}",
             "Remove them, or put their images in.",
         )
-    if count := found.ignored.total():
-        many = count > rules.MOST_IGNORED * (count + len(found.files))
-        kinds = ", ".join(f"{number:,} {suffix}" for suffix, number in found.ignored.most_common(6))
+    if count := survey.ignored.total():
+        many = count > rules.MOST_IGNORED * (count + len(survey.files))
+        kinds = ", ".join(f"{number:,} {suffix}" for suffix, number in survey.ignored.most_common(6))
         advice = (
             "If there are pictures among them, save them as JPEG or PNG."
             if many
@@ -64,7 +64,7 @@ def other_files(found: Survey) -> Iterator[Problem]:
             f"{are(count, 'file')} not looked at for the suffix: {kinds}",
             advice,
         )
-    if huge := [file for file in found.readable if file.width * file.height > rules.HUGE_PIXELS]:
+    if huge := [file for file in survey.readable if file.width * file.height > rules.HUGE_PIXELS]:
         yield problem(
             "huge-files",
             f"{are(len(huge), 'file')} of more than {rules.HUGE_PIXELS // 10**6} million pixels",
@@ -116,12 +116,12 @@ def enlarged_arrays(side: int, img_size: int, total: int) -> Iterator[Problem]:
         )
 
 
-def colour(images: ImageSet, found: Scan) -> Iterator[Problem]:
+def colour(images: ImageSet, scan: Scan) -> Iterator[Problem]:
     """Grey and colour pictures in one set; or grey ones that are stored in colour."""
     if images.images_NCSS.shape[1] != 3:
         return
-    grey_N = found.colourless_N & ~found.blank_N
-    count, total = int(grey_N.sum()), int((~found.blank_N).sum())
+    grey_N = scan.colourless_N & ~scan.blank_N
+    count, total = int(grey_N.sum()), int((~scan.blank_N).sum())
     if count == total and total:
         yield problem(
             "stored-colour",
@@ -140,8 +140,8 @@ def colour(images: ImageSet, found: Scan) -> Iterator[Problem]:
         )
 
 
-def blanks(images: ImageSet, found: Scan) -> Iterator[Problem]:
-    if rows := found.blank_N.nonzero()[:, 0].tolist():
+def blanks(images: ImageSet, scan: Scan) -> Iterator[Problem]:
+    if rows := scan.blank_N.nonzero()[:, 0].tolist():
         yield problem(
             "blank",
             f"{are(len(rows), 'image', len(images))} of a single colour",

@@ -45,7 +45,7 @@ def show_report(report: CheckReport) -> None:
 
 def verdict(report: CheckReport) -> str:
     counts = {
-        severity: sum(found.severity == severity for found in report.problems)
+        severity: sum(problem.severity == severity for problem in report.problems)
         for severity in ("error", "warning", "note")
     }
     counted = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items() if count)

@@ -64,7 +64,7 @@ def survey(source: str) -> Survey | None:
     return Survey(files, _ignored(path, items), _empty_classes(path, items))
 
 
-def damaged(found: Survey) -> dict[str, str]:
+def damaged(survey: Survey) -> dict[str, str]:
     """Files that cannot be read, those included that only decoding finds."""
 
     def attempt(file: File) -> tuple[str, str]:
@@ -74,8 +74,8 @@ def damaged(found: Survey) -> dict[str, str]:
             return file.name, str(error)
         return file.name, ""
 
-    tried = _each(found.readable, attempt, "decoding every file")
-    return found.broken | {name: why for name, why in tried if why}
+    tried = _each(survey.readable, attempt, "decoding every file")
+    return survey.broken | {name: why for name, why in tried if why}
 
 
 def _each(items: list[T], work: Callable[[T], R], label: str) -> Iterator[R]:
@@ -105,14 +105,14 @@ def _look(item: Listed, root: Path) -> File:
 def _ignored(root: Path, items: list[Listed]) -> Counter[str]:
     """Files beside the images, by suffix: photos in a format that is not read are easily overlooked."""
     known = {item.path for item in items}
-    found = Counter[str]()
+    counts = Counter[str]()
     for base, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]
         for name in names:
             path = Path(base, name)
             if not name.startswith(".") and path not in known and path.suffix.lower() not in SUFFIXES:
-                found[path.suffix.lower() or "no suffix"] += 1
-    return found
+                counts[path.suffix.lower() or "no suffix"] += 1
+    return counts
 
 
 def _empty_classes(root: Path, items: list[Listed]) -> list[str]:

@@ -105,8 +105,8 @@ def _named_labels(path: Path, label_N: np.ndarray, given: np.ndarray | None) -> 
     if label_N.min() < 0:
         raise DataError(f"{path}: label {label_N.min()} is negative; leave images without a class out")
     if given is None:
-        found, label_N = np.unique(label_N, return_inverse=True)
-        return label_N, tuple(str(number) for number in found)
+        numbers, label_N = np.unique(label_N, return_inverse=True)
+        return label_N, tuple(str(number) for number in numbers)
     names = tuple(str(name) for name in given.reshape(-1))
     if label_N.max() >= len(names):
         raise DataError(f"{path}: label {label_N.max()} has no name: class_names holds {len(names)}, for 0 and up")

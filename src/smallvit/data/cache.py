@@ -185,9 +185,9 @@ def _builder() -> str:
 
 
 def _is_abandoned(left: Path) -> bool:
-    machine, found, rest = left.name.removeprefix(BUILDING).partition("~")
+    machine, separator, rest = left.name.removeprefix(BUILDING).partition("~")
     process = rest.partition("~")[0]
-    if found and machine == platform.node() and process.isdigit() and sys.platform != "win32":
+    if separator and machine == platform.node() and process.isdigit() and sys.platform != "win32":
         try:
             os.kill(int(process), 0)  # signal 0 asks whether it lives
         except ProcessLookupError:

@@ -19,8 +19,8 @@ def folder_source(root: Path, labelled: bool = True) -> FileSource:
 
 def list_folder(root: Path, labelled: bool = True) -> list[Listed]:
     folders = visible_folders(root)
-    if not folders and not labelled and (found := image_files(root)):
-        return [Listed(path, UNLABELLED, "") for path in found]
+    if not folders and not labelled and (unlabelled := image_files(root)):
+        return [Listed(path, UNLABELLED, "") for path in unlabelled]
     if not folders:
         loose = any(entry.suffix.lower() in SUFFIXES for entry in root.iterdir())
         what = "images, but no class folders" if loose else "no folders and no images"
@@ -36,10 +36,10 @@ def list_folder(root: Path, labelled: bool = True) -> list[Listed]:
     )
     items: list[Listed] = []
     for klass, part in classes:
-        found = image_files(klass)
-        if not found:
+        images = image_files(klass)
+        if not images:
             warn(f"{klass} holds no images: left out")
-        items += [Listed(path, shown(klass.name), part) for path in found]
+        items += [Listed(path, shown(klass.name), part) for path in images]
     if not items:
         raise DataError(f"no images below {root} (looked for {', '.join(sorted(SUFFIXES))})")
     return items
@@ -78,11 +78,11 @@ def image_files(folder: Path) -> list[Path]:
     def stop(error: OSError) -> None:
         raise DataError(f"cannot read {error.filename}: {error.strerror}")
 
-    found: list[Path] = []
+    files: list[Path] = []
     for base, inner, names in os.walk(folder, onerror=stop):
         inner[:] = [name for name in inner if not _hidden(name)]
-        found += [Path(base, name) for name in names if not _hidden(name)]
-    return sorted(path for path in found if path.suffix.lower() in SUFFIXES)
+        files += [Path(base, name) for name in names if not _hidden(name)]
+    return sorted(path for path in files if path.suffix.lower() in SUFFIXES)
 
 
 def _hidden(name: str) -> bool:

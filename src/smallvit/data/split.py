@@ -51,9 +51,9 @@ def _plain(part: float | str) -> float | str:
 
 
 def check_classes(images: ImageSet) -> None:
-    found = images.labels_N.unique().tolist()
-    if len(found) < 2:
-        name = images.class_names[found[0]]
+    classes = images.labels_N.unique().tolist()
+    if len(classes) < 2:
+        name = images.class_names[classes[0]]
         raise DataError(f"{images.source} has one class only ({name}): there is nothing to tell apart")
 
 

@@ -113,10 +113,10 @@ def _item(path: Path, line: int, row: dict[str, str], root: Path) -> Listed:
 
 
 def _check_same(path: Path, line: int, item: Listed, before: Listed, first: int) -> None:
-    for what, one, other in (("label", before.class_name, item.class_name), ("split", before.part, item.part)):
-        if one != other:
+    for what, earlier, later in (("label", before.class_name, item.class_name), ("split", before.part, item.part)):
+        if earlier != later:
             raise DataError(
-                f"{path}: {item.path.name} has the {what} {one!r} in line {first} and {other!r} in line {line}: "
+                f"{path}: {item.path.name} has the {what} {earlier!r} in line {first} and {later!r} in line {line}: "
                 "a file has one of each"
             )
 

@@ -36,7 +36,7 @@ class Attended(NamedTuple):
 
 def attend(model: nn.Module, batches: Iterable[Tensor]) -> Attended:
     """Locality and heads on average over all images."""
-    found = Attended([], [], [], {})
+    attended = Attended([], [], [], {})
     images = 0
     for images_BCHW in batches:
         with recorded_attention(model) as calls:
@@ -44,12 +44,12 @@ def attend(model: nn.Module, batches: Iterable[Tensor]) -> Attended:
         this = _of_batch(calls, images_BCHW)
         # The first batch comes with all its maps, later ones only change the means.
         share = len(images_BCHW) / (images + len(images_BCHW))
-        found = _mixed(found, this, share) if images else this
+        attended = _mixed(attended, this, share) if images else this
         images += len(images_BCHW)
     if not images:
         raise UsageError("attention is measured on at least one batch of images")
-    _name_the_unseen(model, found)
-    return found
+    _name_the_unseen(model, attended)
+    return attended
 
 
 def locality(model: nn.Module, batches: Iterable[Tensor]) -> list[Locality]:
@@ -67,19 +67,19 @@ def heads_of(call: AttentionCall) -> Heads:
 
 
 def _of_batch(calls: list[AttentionCall], images_BCHW: Tensor) -> Attended:
-    found = Attended([], [], [], {})
+    attended = Attended([], [], [], {})
     for call in calls:
         if call.weights_BMQK.shape[-2] > 1:
-            found.heads.append(heads_of(call))
+            attended.heads.append(heads_of(call))
         try:
             layer = laid_out(call, images_BCHW.shape)
         except UsageError as error:
-            found.left_out[call.layer] = str(error)
+            attended.left_out[call.layer] = str(error)
             continue
-        found.maps.append(layer)
+        attended.maps.append(layer)
         if math.prod(layer.queries.grid) > 1:
-            found.locality.append(locality_of(layer))
-    return found
+            attended.locality.append(locality_of(layer))
+    return attended
 
 
 def _mixed(before: Attended, this: Attended, share: float) -> Attended:
@@ -99,9 +99,10 @@ def _mean(before: Tensor, this: Tensor, share: float) -> Tensor:
     return before + share * (this - before)
 
 
-def _name_the_unseen(model: nn.Module, found: Attended) -> None:
+def _name_the_unseen(model: nn.Module, attended: Attended) -> None:
     """Layers that do not use torch's attention (CaiT's, which mix their heads) are left out too, and named."""
-    known = {one.layer for one in found.maps} | {one.layer for one in found.heads} | set(found.left_out)
+    measured = [layer.layer for layer in attended.maps] + [heads.layer for heads in attended.heads]
+    known = {*measured, *attended.left_out}
     for name, module in model.named_modules():
         if "attn_drop" in module._modules and name not in known:
-            found.left_out[name] = f"layer {name} has an attention of its own that cannot be recorded"
+            attended.left_out[name] = f"layer {name} has an attention of its own that cannot be recorded"

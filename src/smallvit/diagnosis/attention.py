@@ -57,21 +57,21 @@ def attention_maps(model: nn.Module, images_BCHW: Tensor) -> list[AttentionMap]:
     return [laid_out(call, images_BCHW.shape) for call in calls]
 
 
-def looks(found: AttentionMap) -> Tensor:
+def looks(attention: AttentionMap) -> Tensor:
     """(B, M, H, W): what the class token of this layer looks at; without one, what all cells look at on average.
 
     Attention to other tokens than cells is left out, so a map may sum to less than 1.
     """
-    rows = slice(0, 1) if found.queries.front else found.queries.cells
-    return found.weights_BMQK[:, :, rows, found.keys.cells].mean(2).unflatten(2, found.keys.grid)
+    rows = slice(0, 1) if attention.queries.front else attention.queries.cells
+    return attention.weights_BMQK[:, :, rows, attention.keys.cells].mean(2).unflatten(2, attention.keys.grid)
 
 
-def head_token_looks(found: AttentionMap) -> Tensor:
+def head_token_looks(attention: AttentionMap) -> Tensor:
     """(B, T, M, H, W): what each of DHVT's head tokens T looks at, by each head M."""
-    if not found.queries.behind:
-        raise UsageError(f"layer {found.layer} has no head tokens: they are a part of DHVT")
-    rows_BMTN = found.weights_BMQK[:, :, found.queries.cells.stop :, found.keys.cells]
-    return rows_BMTN.transpose(1, 2).unflatten(3, found.keys.grid)
+    if not attention.queries.behind:
+        raise UsageError(f"layer {attention.layer} has no head tokens: they are a part of DHVT")
+    rows_BMTN = attention.weights_BMQK[:, :, attention.queries.cells.stop :, attention.keys.cells]
+    return rows_BMTN.transpose(1, 2).unflatten(3, attention.keys.grid)
 
 
 # ---- rollout -----------------------------------------------------------------------------------------
@@ -85,12 +85,12 @@ def rollout(maps: Sequence[AttentionMap]) -> list[Tensor]:
     cells below it. A class token that enters later holds nothing of the image until it has attended.
     """
     joints: list[Tensor] = []
-    for place, found in enumerate(maps):
-        mixing_BQQ = among_its_tokens(found).mean(1)
+    for place, layer in enumerate(maps):
+        mixing_BQQ = among_its_tokens(layer).mean(1)
         mixing_BQQ = mixing_BQQ + torch.eye(mixing_BQQ.shape[-1], device=mixing_BQQ.device)
         mixing_BQQ = mixing_BQQ / mixing_BQQ.sum(-1, keepdim=True)
         if joints:
-            mixing_BQQ = mixing_BQQ @ (regrid(found.tokens, maps[place - 1].tokens).to(mixing_BQQ) @ joints[-1])
+            mixing_BQQ = mixing_BQQ @ (regrid(layer.tokens, maps[place - 1].tokens).to(mixing_BQQ) @ joints[-1])
         joints.append(mixing_BQQ)
     return joints
 
@@ -100,11 +100,11 @@ def rollout_looks(maps: Sequence[AttentionMap]) -> list[Tensor]:
     if not maps:
         return []
     first = maps[0].tokens
-    found = []
+    looks_LBHW = []
     for layer, joint_BQN in zip(maps, rollout(maps), strict=True):
         rows = slice(0, 1) if layer.queries.front else layer.queries.cells
-        found.append(joint_BQN[:, rows, first.cells].mean(1).unflatten(1, first.grid))
-    return found
+        looks_LBHW.append(joint_BQN[:, rows, first.cells].mean(1).unflatten(1, first.grid))
+    return looks_LBHW
 
 
 def scaled(looks_LBHW: Sequence[Tensor], common: bool = False) -> list[Tensor]:
@@ -123,17 +123,17 @@ def on_image(mask_BHW: Tensor, size: Grid) -> Tensor:
 # ---- one set of tokens in terms of another -----------------------------------------------------------
 
 
-def among_its_tokens(found: AttentionMap) -> Tensor:
+def among_its_tokens(attention: AttentionMap) -> Tensor:
     """(B, M, N, N) over the class token and the cells of the queries: whatever else there is, stands for them.
 
     A reduced key stands for the cells that it covers. A head token is made of all tokens alike, and what it saw is
     added to the class token. Cells that do not ask stay what they are.
     """
-    queries, keys = found.queries, found.keys
+    queries, keys = attention.queries, attention.keys
     own = queries.front + math.prod(queries.grid)
-    weights_BMQK = found.weights_BMQK
+    weights_BMQK = attention.weights_BMQK
     if own == queries.front:
-        asked = weights_BMQK @ regrid(keys, found.tokens).to(weights_BMQK)
+        asked = weights_BMQK @ regrid(keys, attention.tokens).to(weights_BMQK)
         stay_NN = torch.eye(asked.shape[-1]).to(asked)[own:]
         return torch.cat([asked, stay_NN.expand(*asked.shape[:2], *stay_NN.shape)], dim=2)
     if keys.behind:
@@ -198,14 +198,14 @@ def laid_out(call: AttentionCall, images: torch.Size) -> AttentionMap:
 
 def _grid_of(call: AttentionCall, tokens: int, size: Grid) -> Grid:
     """The cells of the queries: as a module on the way says (as an argument or as an attribute), else by count."""
-    said = [one for frame in reversed(call.frames) for one in frame.others if _is_grid(one)]
+    said = [grid for frame in reversed(call.frames) for grid in frame.others if _is_grid(grid)]
     root = call.frames[0].module
     embed = vars(root).get("_modules", {}).get("patch_embed")
     said += [getattr(embed, "grid_size", None), *getattr(embed, "grids", [])]
     most = int(getattr(root, "num_prefix_tokens", 1)) + 1  # a distillation token beside the class token
-    fitting = [one for one in said if _is_grid(one) and 0 <= tokens - math.prod(one) <= most]
+    fitting = [grid for grid in said if _is_grid(grid) and 0 <= tokens - math.prod(grid) <= most]
     if fitting:
-        rows, columns = min(fitting, key=lambda one: tokens - math.prod(one))
+        rows, columns = min(fitting, key=lambda grid: tokens - math.prod(grid))
         return int(rows), int(columns)
     for front in dict.fromkeys((0, most - 1, 1, 2)):
         if tokens > front and _distortion(grid := _shaped_like(tokens - front, size), size) < 0.1:
@@ -213,8 +213,8 @@ def _grid_of(call: AttentionCall, tokens: int, size: Grid) -> Grid:
     raise UsageError(f"{tokens} tokens of layer {call.layer} are no grid over an image of {size[0]}x{size[1]} px")
 
 
-def _is_grid(one: object) -> bool:
-    return isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(side, int) for side in one)
+def _is_grid(value: object) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(side, int) for side in value)
 
 
 def _shaped_like(count: int, grid: Grid) -> Grid:
@@ -223,8 +223,8 @@ def _shaped_like(count: int, grid: Grid) -> Grid:
     return min(shapes, key=lambda shape: _distortion(shape, grid))
 
 
-def _distortion(one: Grid, other: Grid) -> float:
-    return abs(math.log(one[0] * other[1] / (one[1] * other[0])))
+def _distortion(grid: Grid, other: Grid) -> float:
+    return abs(math.log(grid[0] * other[1] / (grid[1] * other[0])))
 
 
 def _from_windows(weights_BMAA: Tensor, grid: Grid, window: Grid, shift: Grid) -> Tensor:

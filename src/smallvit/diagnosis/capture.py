@@ -118,8 +118,10 @@ def _frames(model: nn.Module, undo: ExitStack) -> list[Frame]:
     def enter(name: str) -> Callable[..., None]:
         def push(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             given = (*args, *kwargs.values())
-            shapes = tuple(one.shape for one in given if isinstance(one, Tensor))
-            frames.append(Frame(name, module, shapes, tuple(one for one in given if not isinstance(one, Tensor))))
+            shapes = tuple(argument.shape for argument in given if isinstance(argument, Tensor))
+            frames.append(
+                Frame(name, module, shapes, tuple(argument for argument in given if not isinstance(argument, Tensor)))
+            )
 
         return push
 

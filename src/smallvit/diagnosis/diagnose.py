@@ -146,11 +146,11 @@ def _pictures(predictor: Predictor, images: ImageSet, rows: Tensor, judged: Labe
     return Finding("pictures", {"pixels": pixels.numpy().astype(np.uint8)}, {}, labels)
 
 
-def _store(folder: Path, found: list[Finding]) -> None:
+def _store(folder: Path, findings: list[Finding]) -> None:
     """Each finding is replaced whole; what an earlier diagnosis left and this one lacks is removed."""
     folder.mkdir(exist_ok=True)
-    names = {finding.name for finding in found}
-    for finding in found:
+    names = {finding.name for finding in findings}
+    for finding in findings:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in finding.arrays.items()}
         write_tensors(folder / f"{finding.name}.safetensors", tensors, {})
         about = {

@@ -27,21 +27,21 @@ class Locality(NamedTuple):
     near_M: Tensor  # share of the attention that stays within the 3 x 3 cells around its own
 
 
-def locality_of(found: AttentionMap) -> Locality:
+def locality_of(attention: AttentionMap) -> Locality:
     """Of a layer whose cells attend among each other, on average over the images of the map."""
-    B, M = found.weights_BMQK.shape[:2]
-    cells, N = found.queries.cells, math.prod(found.queries.grid)
+    B, M = attention.weights_BMQK.shape[:2]
+    cells, N = attention.queries.cells, math.prod(attention.queries.grid)
     mean_MNN = torch.zeros(M, N, N, dtype=torch.float64)
     entropy_M = torch.zeros(M, dtype=torch.float64)
-    for some_BMQK in found.weights_BMQK.split(max(1, AT_ONCE // (M * N * N))):
-        among_BMNN = among_its_tokens(found._replace(weights_BMQK=some_BMQK))[:, :, cells, cells]
+    for some_BMQK in attention.weights_BMQK.split(max(1, AT_ONCE // (M * N * N))):
+        among_BMNN = among_its_tokens(attention._replace(weights_BMQK=some_BMQK))[:, :, cells, cells]
         among_BMNN = among_BMNN / among_BMNN.sum(-1, keepdim=True).clamp_min(1e-12)
         mean_MNN += among_BMNN.sum(0) / B
         entropy_M += torch.special.entr(among_BMNN).sum((0, 2, 3)) / (B * N * math.log(N))
-    apart_NN = distances(found.queries.grid).double()
-    near_NN = apart_NN * found.queries.grid[1] < 1.5  # a diagonal neighbour is 1.41 cells away
+    apart_NN = distances(attention.queries.grid).double()
+    near_NN = apart_NN * attention.queries.grid[1] < 1.5  # a diagonal neighbour is 1.41 cells away
     distance_M, near_M = ((mean_MNN * table_NN).sum((1, 2)) / N for table_NN in (apart_NN, near_NN))
-    return Locality(found.layer, found.queries.grid, distance_M, entropy_M, near_M)
+    return Locality(attention.layer, attention.queries.grid, distance_M, entropy_M, near_M)
 
 
 def uniform_locality(grid: Grid) -> Locality:

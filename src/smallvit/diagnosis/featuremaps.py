@@ -32,17 +32,17 @@ def feature_maps(model: nn.Module, images_BCHW: Tensor, layers: Sequence[str] | 
     for name in wanted:
         if name not in known:
             raise UsageError(f"the model has no layer {name!r}: {nearest(name, list(known))}")
-    found: list[FeatureMap] = []
+    maps: list[FeatureMap] = []
 
     def watch(name: str, _module: nn.Module, output: Tensor) -> None:
         if name in wanted and output.ndim == 4:
-            found.append(FeatureMap(name, output.clone().cpu()))  # an activation in place would change it
+            maps.append(FeatureMap(name, output.clone().cpu()))  # an activation in place would change it
 
     with watched_outputs(model, watch):
         model(images_BCHW)
-    if layers is not None and (missing := [name for name in wanted if name not in {one.layer for one in found}]):
+    if layers is not None and (missing := [name for name in wanted if name not in {kept.layer for kept in maps}]):
         raise UsageError(f"layer {missing[0]} gives no map of channels by rows by columns")
-    return found
+    return maps
 
 
 def main_convolutions(model: nn.Module) -> list[str]:
@@ -53,12 +53,12 @@ def main_convolutions(model: nn.Module) -> list[str]:
     ]
 
 
-def channel_mean(found: FeatureMap) -> Tensor:
+def channel_mean(feature_map: FeatureMap) -> Tensor:
     """(B, H, W): the channels as one grey picture."""
-    return found.map_BCHW.mean(1)
+    return feature_map.map_BCHW.mean(1)
 
 
-def strongest_channels(found: FeatureMap, count: int) -> Tensor:
+def strongest_channels(feature_map: FeatureMap, count: int) -> Tensor:
     """(B, count, H, W): for every image the channels whose values vary most over it, the strongest first."""
-    order_BC = found.map_BCHW.flatten(2).std(2, correction=0).argsort(1, descending=True)[:, :count]
-    return torch.take_along_dim(found.map_BCHW, order_BC[:, :, None, None], 1)
+    order_BC = feature_map.map_BCHW.flatten(2).std(2, correction=0).argsort(1, descending=True)[:, :count]
+    return torch.take_along_dim(feature_map.map_BCHW, order_BC[:, :, None, None], 1)

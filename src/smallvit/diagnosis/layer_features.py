@@ -40,7 +40,7 @@ class Positions(NamedTuple):
 
 def position_similarity(model: nn.Module) -> Positions | None:
     """None where the model has no table of positions or one that was not learned."""
-    tables = [one for name, one in model.named_parameters() if is_table(name, one)]
+    tables = [parameter for name, parameter in model.named_parameters() if is_table(name, parameter)]
     layout = layout_of_model(model, tables[0]) if tables else None
     if layout is None or layout.grid[0] * layout.grid[1] < 3:
         return None

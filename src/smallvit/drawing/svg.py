@@ -86,8 +86,8 @@ def to_svg(figure: Figure, name: str, label: str, width: float, least: float = 0
     assert box, "matplotlib wrote no viewBox"
     body = drawn[drawn.index("</defs>") + len("</defs>") :]  # the first <defs> styles every element of a page
 
-    def page_tag(found: re.Match[str]) -> str:
-        tag = _NAMES.sub(rf"\g<1>{name}-", found[0])
+    def page_tag(match: re.Match[str]) -> str:
+        tag = _NAMES.sub(rf"\g<1>{name}-", match[0])
         return _HEX.sub(lambda color: f"var({VARIABLES[color[0]]})", _FONT.sub("", tag))
 
     body = re.sub(r"\s*\n\s*", "\n", _TAG.sub(page_tag, body))

@@ -43,13 +43,13 @@ def knn_votes(bank: Frozen, features_ND: Tensor, num_classes: int, k: int = NEIG
     """Share of the votes for each class, (N, K): the k nearest by cosine vote, the nearer the more (Wu et al. 2018)."""
     k = min(k, len(bank.labels_N))
     known_DM = F.normalize(bank.features_ND, dim=1).T
-    found = []
+    shares = []
     for some_BD in features_ND.split(1024):
         cosine_Bk, place_Bk = (F.normalize(some_BD, dim=1) @ known_DM).topk(k, dim=1)
         weight_Bk = ((cosine_Bk - cosine_Bk[:, :1]) / SHARPNESS).exp()  # relative to the nearest: no overflow
         votes_BK = torch.zeros(len(some_BD), num_classes).scatter_add_(1, bank.labels_N[place_Bk], weight_Bk)
-        found.append(votes_BK / votes_BK.sum(1, keepdim=True))
-    return torch.cat(found)
+        shares.append(votes_BK / votes_BK.sum(1, keepdim=True))
+    return torch.cat(shares)
 
 
 def knn_probe(train: Frozen, judged: Frozen, num_classes: int) -> dict[str, Any]:

@@ -61,9 +61,9 @@ def bootstrap_difference(
     S, N = difference_SN.shape
     random = np.random.default_rng(0)
     seeds_DS = random.multinomial(S, np.full(S, 1 / S), size=draws) / S
-    found: list[float] = []
+    differences: list[float] = []
     for seeds_S in seeds_DS:
         weights_N = random.multinomial(N, np.full(N, 1 / N)) / N
-        found.append(float(seeds_S @ difference_SN @ weights_N))
-    low, high = np.quantile(found, [0.5 - confidence / 2, 0.5 + confidence / 2])
+        differences.append(float(seeds_S @ difference_SN @ weights_N))
+    low, high = np.quantile(differences, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return float(low), float(high)

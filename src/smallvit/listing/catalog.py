@@ -29,10 +29,10 @@ def _timm_names(pattern: str) -> list[str]:
 
     import smallvit.models  # noqa: F401
 
-    found: list[str] = timm.list_models(pattern)
-    if not found:
+    names: list[str] = timm.list_models(pattern)
+    if not names:
         raise UsageError(f"no timm model matches {pattern!r}: {nearest(pattern, timm.list_models())}")
-    return found
+    return names
 
 
 def recipes(pattern: str = "") -> Rows:

@@ -34,14 +34,14 @@ class _Class(NamedTuple):
 
 @cache
 def declared_losses() -> list[DeclaredLoss]:
-    classes = {found.name: found for found in _classes()}
+    classes = {declared.name: declared for declared in _classes()}
     losses = []
-    for found in classes.values():
-        line_of_descent = list(_ancestors(found.name, classes))
+    for declared in classes.values():
+        line_of_descent = list(_ancestors(declared.name, classes))
         kind = next((name for name in ("Objective", "Auxiliary") if name in line_of_descent), None)
-        if kind and (name := found.constants.get("name")):
-            classifies = any(classes[one].constants.get("classifies") == "True" for one in line_of_descent)
-            losses.append(DeclaredLoss(name, kind, found.line, classifies))
+        if kind and (name := declared.constants.get("name")):
+            classifies = any(classes[ancestor].constants.get("classifies") == "True" for ancestor in line_of_descent)
+            losses.append(DeclaredLoss(name, kind, declared.line, classifies))
     return losses
 
 

@@ -71,8 +71,8 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
         values = list(_plain_values(key, value))
         if len(values) > MOST_VALUES:
             raise _refused(key, value, f"should hold at most {MOST_VALUES} values")
-        for one in values:
-            _check_value(key, one)
+        for plain in values:
+            _check_value(key, plain)
 
 
 def _plain_values(key: str, value: Any, depth: int = 0) -> Iterator[Any]:

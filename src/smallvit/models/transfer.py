@@ -95,8 +95,8 @@ def _resized(
 def classifier_names(model: nn.Module) -> tuple[str, ...]:
     """How the names of the classifier's tensors begin."""
     get = getattr(model, "get_classifier", None)
-    found = get() if get is not None else ()
-    heads = found if isinstance(found, tuple | list) else (found,)
+    classifier = get() if get is not None else ()
+    heads = classifier if isinstance(classifier, tuple | list) else (classifier,)
     return tuple(f"{name}." for name, module in model.named_modules() if name and any(module is head for head in heads))
 
 
@@ -105,11 +105,11 @@ def _check_enough(
 ) -> None:
     body = [name for name in own if not name.startswith(heads)]
     size = sum(own[name].numel() for name in body)
-    found = sum(own[name].numel() for name in body if name in fitting)
-    if found < ENOUGH * size:
+    fitted = sum(own[name].numel() for name in body if name in fitting)
+    if fitted < ENOUGH * size:
         lacking = [name for name in body if name not in fitting]
         raise UsageError(
-            f"the checkpoint does not fit the model: {found / size:.0%} of the weights have their name and shape in it"
+            f"the checkpoint does not fit the model: {fitted / size:.0%} of the weights have their name and shape in it"
             f" (it has {_few(state_dict)}; the model lacks {_few(lacking)})"
         )
 
@@ -216,20 +216,20 @@ def _read_pickled(path: Path) -> Any:
 
 def unwrap(checkpoint: Any) -> dict[str, Tensor]:
     """The state dict inside what training scripts store, without the prefixes of what wrapped the model."""
-    found = checkpoint
-    while isinstance(found, Mapping) and (inner := next((key for key in WRAPPERS if _holds(found, key)), None)):
-        found = found[inner]
-    if not isinstance(found, Mapping):
-        raise UsageError(f"the checkpoint holds a {type(found).__name__}, not tensors by name")
-    tensors = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
+    inside = checkpoint
+    while isinstance(inside, Mapping) and (inner := next((key for key in WRAPPERS if _holds(inside, key)), None)):
+        inside = inside[inner]
+    if not isinstance(inside, Mapping):
+        raise UsageError(f"the checkpoint holds a {type(inside).__name__}, not tensors by name")
+    tensors = {str(name): value for name, value in inside.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise UsageError(f"the checkpoint holds no tensors by name, only {_few(map(str, found))}")
+        raise UsageError(f"the checkpoint holds no tensors by name, only {_few(map(str, inside))}")
     for prefix in ("module.", "_orig_mod.", "module."):
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name[len(prefix) :]: tensor for name, tensor in tensors.items()}
     return tensors
 
 
-def _holds(found: Mapping[Any, Any], key: str) -> bool:
+def _holds(wrapper: Mapping[Any, Any], key: str) -> bool:
     """An empty wrapper is passed over: scripts write `state_dict_ema` even where they kept no moving average."""
-    return isinstance(found.get(key), Mapping) and bool(found[key])
+    return isinstance(wrapper.get(key), Mapping) and bool(wrapper[key])

@@ -165,7 +165,8 @@ def localization_loss(
 ) -> Tensor:
     """The loss of a guess per axis against distances in cells."""
     each = [
-        _axis_loss(kind, one, index_P2[:, axis], _unit(grid[axis], signed, target)) for axis, one in enumerate(guess)
+        _axis_loss(kind, axis_guess, index_P2[:, axis], _unit(grid[axis], signed, target))
+        for axis, axis_guess in enumerate(guess)
     ]
     return sum(each[1:], each[0]) / (2 if kind == "l1" and target != "paper" else 1)
 

@@ -19,6 +19,7 @@ from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import declared_curves, objectives
 from smallvit.planning.cautions import cautions
 from smallvit.planning.choices import Choice, Choices
+from smallvit.planning.cut_short import cut_short
 from smallvit.planning.resolve import (
     has_fast_bf16,
     resolve_epochs,
@@ -68,6 +69,7 @@ def prepare(asked: Recipe, started: float | None = None, with_floors: bool = Tru
     started = time.monotonic() if started is None else started
     choices = Choices(asked)
     resolve_machine(choices)
+    cut_short(choices)
     resolve_names(choices)
     images, split = _images_and_split(choices, asked)
     resolve_training(choices, images, split)

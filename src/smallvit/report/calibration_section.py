@@ -15,8 +15,8 @@ AXES = ("confidence", "accuracy")
 
 def calibration_section(contents: Sequence[Content]) -> dict[str, Any]:
     """Nothing for runs from before calibration was measured."""
-    found = [(run, run.results["calibration"]) for run in contents if run.results.get("calibration")]
-    return {"calibrations": [_one(run, measured) for run, measured in found]}
+    calibrated = [(run, run.results["calibration"]) for run in contents if run.results.get("calibration")]
+    return {"calibrations": [_one(run, measured) for run, measured in calibrated]}
 
 
 def _one(run: Content, measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def reliability_panel(before: Mapping[str, Any], after: Mapping[str, Any] | None
         if after:
             _bins(axes, after, color(series), hollow=True)
         _bins(axes, before, color(series), hollow=False)
-        ticks = _ticks([one[key] for entry in (before, after or before) for one in entry["bins"] for key in AXES])
+        ticks = _ticks([bin_[key] for entry in (before, after or before) for bin_ in entry["bins"] for key in AXES])
         limits = (1.02 * ticks[0] - 0.02 * ticks[-1], 1.02 * ticks[-1] - 0.02 * ticks[0])
         axes.set(xlim=limits, ylim=limits)
         axes.set_xticks(ticks, labels=[f"{tick:.0%}" for tick in ticks])
@@ -97,7 +97,7 @@ def _ticks(values: Sequence[float]) -> list[float]:
 
 
 def _bins(axes: Any, entry: Mapping[str, Any], shade: str, hollow: bool) -> None:
-    x, y = ([one[key] for one in entry["bins"]] for key in AXES)
+    x, y = ([bin_[key] for bin_ in entry["bins"]] for key in AXES)
     face = "none" if hollow else shade
     axes.plot(
         x, y, color=shade, linewidth=1.2 if hollow else 2, alpha=0.75 if hollow else 1, marker="o", markersize=5,

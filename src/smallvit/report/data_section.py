@@ -26,7 +26,7 @@ def data_section(contents: Sequence[Content], image_bytes: int) -> dict[str, Any
     splits = shared((run.label, split_facts(run.split)) for run in contents)
     return {
         "splits": [(label, facts | _chart(facts, number)) for number, (label, facts) in enumerate(splits, start=1)],
-        "examples": [(label, _by_class(found)) for label, found in examples if found.pictures or found.dropped],
+        "examples": [(label, _by_class(gallery)) for label, gallery in examples if gallery.pictures or gallery.dropped],
         "shades": SHADES,
         "channels_note": _channels_note(contents[0].resolved.get("data.in_chans")),
     }
@@ -63,10 +63,10 @@ def split_facts(split: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _by_class(found: Gallery) -> dict[str, Any]:
+def _by_class(gallery: Gallery) -> dict[str, Any]:
     """Pictures of a class side by side, classes in the order of their first picture; the first few in the open."""
     groups: dict[str, list[Picture]] = {}
-    for picture in found.pictures:
+    for picture in gallery.pictures:
         groups.setdefault(str(picture.about["label"]), []).append(picture)
     shown, open_groups = 0, 0
     for pictures in groups.values():
@@ -74,7 +74,7 @@ def _by_class(found: Gallery) -> dict[str, Any]:
             break
         shown, open_groups = shown + len(pictures), open_groups + 1
     pairs = list(groups.items())
-    return {"open": pairs[:open_groups], "folded": pairs[open_groups:], "dropped": found.dropped}
+    return {"open": pairs[:open_groups], "folded": pairs[open_groups:], "dropped": gallery.dropped}
 
 
 # ---- the chart of class counts -----------------------------------------------------------------------

@@ -55,7 +55,7 @@ def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dic
         if score.replicates == 1 and is_unbalanced(run.result)
     ]
     about = (about_part(run.part, classes=len(run.class_names) > 1) for run in contents)
-    verdicts += [found for found in dict.fromkeys(about) if found]
+    verdicts += [verdict for verdict in dict.fromkeys(about) if verdict]
     floors = [
         floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
         for label, known in shared((run.label, _floors(run)) for run in judged)
@@ -117,8 +117,8 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
         }
 
     columns = [column(run) for run in contents]
-    names = dict.fromkeys(name for one in columns for name in one)
-    return [(name, [one.get(name, "–") for one in columns]) for name in names]
+    names = dict.fromkeys(name for facts in columns for name in facts)
+    return [(name, [facts.get(name, "–") for facts in columns]) for name in names]
 
 
 def class_section(contents: Sequence[Content]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _confusion(run: Content) -> dict[str, Any]:
         counts_KK = np.asarray(counts)
         inside = counts_KK[np.ix_(chosen, chosen)].tolist()
         totals = counts_KK.sum(axis=1)[chosen].tolist()
-        block = figures.confusion_map(inside, [names[one] for one in chosen], f"confused-{run.series}", totals)
+        block = figures.confusion_map(inside, [names[klass] for klass in chosen], f"confused-{run.series}", totals)
     return {
         "label": run.label,
         "svg": figures.confusion_map(counts, names, f"confusion-{run.series}"),
@@ -224,8 +224,8 @@ def recipe_section(contents: Sequence[Content]) -> dict[str, Any]:
 
 def by_key(dicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Each key with its value in every run, or with one value where all agree."""
-    keys = dict.fromkeys(key for one in dicts for key in one)
-    rows = [(key, [show(one[key]) if key in one else "–" for one in dicts]) for key in keys]
+    keys = dict.fromkeys(key for of_run in dicts for key in of_run)
+    rows = [(key, [show(of_run[key]) if key in of_run else "–" for of_run in dicts]) for key in keys]
     return [(key, values if len(set(values)) > 1 else values[:1]) for key, values in rows]
 
 

@@ -92,45 +92,45 @@ def _unjudged(run: RunFolder) -> str:
     )
 
 
-def _say_balanced(found: Mapping[str, Any], label: str = "") -> None:
+def _say_balanced(result: Mapping[str, Any], label: str = "") -> None:
     """Where classes differ in size: the accuracy that counts each of them the same."""
-    if not is_unbalanced(found):
+    if not is_unbalanced(result):
         return
-    least, most = class_sizes(found)
-    between = "" if (pair := found.get("balanced_interval")) is None else f" ({pair[0]:.1%} to {pair[1]:.1%})"
+    least, most = class_sizes(result)
+    between = "" if (pair := result.get("balanced_interval")) is None else f" ({pair[0]:.1%} to {pair[1]:.1%})"
     print(
-        f"{label + ': ' if label else ''}balanced accuracy {found['balanced_accuracy']:.1%}{between}: "
+        f"{label + ': ' if label else ''}balanced accuracy {result['balanced_accuracy']:.1%}{between}: "
         f"every class counts the same, those of {least:,} images and those of {most:,}"
     )
 
 
-def evaluation_table(found: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
-    table = _table(f"accuracy on {part} ({found['n']:,} images)")
-    _row(table, "model", found, style="bold")
+def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
+    table = _table(f"accuracy on {part} ({result['n']:,} images)")
+    _row(table, "model", result, style="bold")
     for floor in floors.values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
-    _worst_table(found)
-    print(f"loss {found['loss']:.3f}")
-    _say_balanced(found)
+    _worst_table(result)
+    print(f"loss {result['loss']:.3f}")
+    _say_balanced(result)
 
 
-def probe_table(found: Mapping[str, Any]) -> None:
-    probes = [found[name] for name in ("knn", "linear") if name in found]
-    table = _table(f"frozen features on the {found['part']} part ({probes[0]['n']:,} images)")
+def probe_table(probed: Mapping[str, Any]) -> None:
+    probes = [probed[name] for name in ("knn", "linear") if name in probed]
+    table = _table(f"frozen features on the {probed['part']} part ({probes[0]['n']:,} images)")
     for entry in probes:
         _row(table, entry["label"], entry, style="bold")
-    for floor in found["floors"].values():
+    for floor in probed["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
     for entry in probes:
         print(f"{entry['label']}: {entry['why']}")
 
 
-def _worst_table(found: Mapping[str, Any]) -> None:
+def _worst_table(result: Mapping[str, Any]) -> None:
     """The classes to look at; all of them where they are few."""
-    rows = worst_classes(found, WORST_CLASSES)
-    seen = sum(row["accuracy"] is not None for row in found["per_class"])
+    rows = worst_classes(result, WORST_CLASSES)
+    seen = sum(row["accuracy"] is not None for row in result["per_class"])
     title = "the classes, worst first" if len(rows) == seen else f"the {len(rows)} worst of {seen} classes"
     table = _table(title, "images")
     for row in rows:

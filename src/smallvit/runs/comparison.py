@@ -113,12 +113,12 @@ def compare_two(first: Side, second: Side) -> Comparison:
 
 def what_else(first: Side, second: Side) -> str:
     """What was asked for differently, where it is more than one thing: then none of them has made the difference alone."""
-    one, other = (next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in (first, second))
-    asked, resolved = ([flat(recipe[key]) for recipe in (one, other)] for key in ("asked", "resolved"))
+    recipes = [next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in (first, second)]
+    asked, resolved = ([flat(recipe[key]) for recipe in recipes] for key in ("asked", "resolved"))
     keys = [
         key
         for key in dict.fromkeys([*asked[0], *asked[1]])
-        if key not in SAME_ANYWAY and all(one.get(key) != other.get(key) for one, other in (asked, resolved))
+        if key not in SAME_ANYWAY and all(own.get(key) != other.get(key) for own, other in (asked, resolved))
     ]
     if len(keys) < 2:
         return ""
@@ -133,7 +133,7 @@ def what_else(first: Side, second: Side) -> str:
 def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Comparison:
     """The two sides over the seeds or folds that both have."""
     pairs = [_right(first.runs[place], second.runs[place]) for place in both]
-    accuracy_S2 = np.array([[one.mean(), other.mean()] for one, other in pairs])
+    accuracy_S2 = np.array([[right_N.mean(), other_right_N.mean()] for right_N, other_right_N in pairs])
     a, b = accuracy_S2.mean(0).tolist()
     mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist())
     word = replicate_word(both)
@@ -228,7 +228,7 @@ def paired_share(only_first: int, only_second: int, n: int) -> tuple[float, floa
 
 def _right(first: RunFolder, second: RunFolder) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(N,) of each run: which of the images that both were judged on it labels correctly."""
-    one, other = _predictions(first), _predictions(second)
+    predicted_first, predicted_second = _predictions(first), _predictions(second)
     judges = [run.results.get("judged_by", "classifier") for run in (first, second)]
     if judges[0] != judges[1]:
         raise UsageError(
@@ -240,15 +240,16 @@ def _right(first: RunFolder, second: RunFolder) -> tuple[NDArray[np.bool_], NDAr
         raise UsageError(
             f"{first.path} and {second.path} were judged on other images: {' and '.join(sources)}; {SAME_IMAGES}"
         )
-    shared = sorted(one.keys() & other.keys())
-    if len(shared) < max(len(one), len(other)):
+    shared = sorted(predicted_first.keys() & predicted_second.keys())
+    if len(shared) < max(len(predicted_first), len(predicted_second)):
         raise UsageError(
             f"{first.path} and {second.path} were judged on other images: they share {len(shared):,} of "
-            f"{len(one):,} and {len(other):,}; {SAME_IMAGES}"
+            f"{len(predicted_first):,} and {len(predicted_second):,}; {SAME_IMAGES}"
         )
-    if any(one[row][0] != other[row][0] for row in shared):
+    if any(predicted_first[row][0] != predicted_second[row][0] for row in shared):
         raise UsageError(f"{first.path} and {second.path} give the same images other classes")
-    return tuple(np.array([found[row][1] for row in shared]) for found in (one, other))  # type: ignore[return-value]
+    both = (predicted_first, predicted_second)
+    return tuple(np.array([predicted[row][1] for row in shared]) for predicted in both)  # type: ignore[return-value]
 
 
 def _predictions(run: RunFolder) -> dict[int, tuple[int, bool]]:

@@ -13,14 +13,15 @@ PACKAGES = ("smallvit", "torchvision", "timm", "numpy", "scikit-learn")
 
 
 def environment(device: str, threads: int) -> dict[str, str | int]:
-    found: dict[str, str | int] = {"python": platform.python_version()}
+    versions: dict[str, str | int] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    found["torch"] = str(torch.__version__)  # with the build, CPU or CUDA, which the package's own version leaves out
-    found |= {
+            versions[package] = "not installed"
+    # With the build, CPU or CUDA, which the package's own version leaves out.
+    versions["torch"] = str(torch.__version__)
+    versions |= {
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
         "cores": os.cpu_count() or 1,
@@ -28,8 +29,8 @@ def environment(device: str, threads: int) -> dict[str, str | int]:
         "device": device,
     }
     if device.startswith("cuda"):
-        found["gpu"] = torch.cuda.get_device_name(device)
-    return found
+        versions["gpu"] = torch.cuda.get_device_name(device)
+    return versions
 
 
 def _cpu_name() -> str:

@@ -114,12 +114,12 @@ def run_all(
 
 def _collect(active: dict[Path, Job]) -> list[Ended]:
     """Take out of `active` what has ended."""
-    exits = {path: found for path, job in active.items() if (found := job.poll())}
+    exits = {path: ended for path, job in active.items() if (ended := job.poll())}
     for path in exits:
         del active[path]
     return [
-        Ended(path, found.cpu_seconds, _last_words(path, found.status) if found.status else "")
-        for path, found in exits.items()
+        Ended(path, ended.cpu_seconds, _last_words(path, ended.status) if ended.status else "")
+        for path, ended in exits.items()
     ]
 
 

@@ -95,7 +95,7 @@ def why_no_run(path: Path) -> str:
 
 
 def runs_inside(folder: Path) -> list[str]:
-    return sorted(found.parent.name for found in folder.glob("*/recipe.json"))
+    return sorted(recipe.parent.name for recipe in folder.glob("*/recipe.json"))
 
 
 @contextmanager
@@ -175,7 +175,7 @@ def _runs_within(path: Path) -> list[Path]:
     members = _members(path)
     here = sorted(entry for entry in path.iterdir() if entry.name in members) if members else []
     inside = [entry for entry in here if entry.is_dir() and not entry.is_symlink()]
-    return [found for run in inside for found in (run, *_runs_within(run))]
+    return [path for run in inside for path in (run, *_runs_within(run))]
 
 
 def _is_bare_lock(entry: Path) -> bool:
@@ -204,15 +204,15 @@ def _strangers(path: Path) -> list[str]:
         return []
     members = _members(path)
     ours = _OURS if _is_run(path) else _FIRST
-    found: list[str] = []
+    strangers: list[str] = []
     for entry in sorted(path.iterdir()):
         if entry.name in members and entry.is_dir():
-            found += [f"{entry.name}/{name}" for name in _strangers(entry)]
+            strangers += [f"{entry.name}/{name}" for name in _strangers(entry)]
         elif entry.is_symlink() and entry.name == LOCK.parent.name:
-            found.append(entry.name)  # what lies behind it may be anything
+            strangers.append(entry.name)  # what lies behind it may be anything
         elif entry.name not in ours and not _PART.fullmatch(entry.name) and not _is_bare_lock(entry):
-            found.append(entry.name)
-    return found
+            strangers.append(entry.name)
+    return strangers
 
 
 def _members(path: Path) -> set[str]:

@@ -28,7 +28,7 @@ def read_findings(run: RunFolder) -> dict[str, StoredFinding] | None:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    found = {}
+    findings = {}
     for path in sorted((run.path / FINDINGS).glob("*.json")):
         name = f"{FINDINGS}/{path.name}"
         if run.read(name).get("version") != VERSION:
@@ -38,5 +38,7 @@ def read_findings(run: RunFolder) -> dict[str, StoredFinding] | None:
             arrays = load_file(path.with_suffix(".safetensors"))
         except (OSError, SafetensorError) as error:
             raise RunError(f"cannot read {path.with_suffix('.safetensors')}: {error}") from None
-        found[path.stem] = StoredFinding(about["verdict"], about["weight"], about["numbers"], about["labels"], arrays)
-    return found
+        findings[path.stem] = StoredFinding(
+            about["verdict"], about["weight"], about["numbers"], about["labels"], arrays
+        )
+    return findings

@@ -33,14 +33,14 @@ def finish(
     rows = {"test": split.test, "val": split.val}
     objective = t.step.objective
     with fixed_threads(resolved(t.recipe.threads)):
-        found = {
+        answers = {
             part: objective.answers(t.evaluated, t.exam(part_rows))
             for part, part_rows in rows.items()
             if len(part_rows) and len(images.class_names) > 1
         }
-    part = next(iter(found), None)
+    part = next(iter(answers), None)
     # Votes of neighbours are no probabilities that anyone would use.
-    measured = calibration(found, part) if part and objective.classifies else {}
+    measured = calibration(answers, part) if part and objective.classifies else {}
     # A pretrained model has no classifier, so its file names no classes.
     header = model_header(t, images.class_names if objective.classifies else (), which, epoch)
     header |= {"temperature": measured.get("temperature"), "objective": objective.name}
@@ -48,7 +48,7 @@ def finish(
     results: dict[str, Any] = {
         "evaluated_part": part,
         "judged_by": objective.judged_by,
-        "parts": {name: summary(*pair, images.class_names) for name, pair in found.items()},
+        "parts": {name: summary(*pair, images.class_names) for name, pair in answers.items()},
         "floors": floors,
         "calibration": measured,
         "weights": header["weights"],
@@ -64,7 +64,7 @@ def finish(
     results["examples"] = captions
     results["mistakes"] = []
     if part:
-        logits_NK, labels_N = found[part]
+        logits_NK, labels_N = answers[part]
         tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows[part]}
         write_tensors(run.path / "predictions.safetensors", tensors, {"part": part})
         wrong = worst_mistakes(logits_NK, labels_N, MOST_MISTAKES)

@@ -36,11 +36,11 @@ def crop_starts(crops: bool) -> Tensor:
 
 def describe(pictures_N1SS: Tensor, transform_23: Tensor, side: int = 8) -> Tensor:
     """The part of every picture that a transform shows, `side` x `side` without its mean."""
-    found = []
+    described = []
     for some in pictures_N1SS.split(2048):
         seen, _ = look(some.float(), transform_23.expand(len(some), 2, 3), 2 * side)
-        found.append(F.avg_pool2d(seen, 2).flatten(1))
-    flat = torch.cat(found)
+        described.append(F.avg_pool2d(seen, 2).flatten(1))
+    flat = torch.cat(described)
     return flat - flat.mean(1, keepdim=True)
 
 
@@ -82,8 +82,8 @@ def _jacobian(pictures_P1SS: Tensor) -> Tensor:
 def _undo(step_PG: Tensor) -> Tensor:
     """The inverse of a small step, as 3 x 3 matrices."""
     wide, high, right, down, turn = step_PG.unbind(1)
-    zero, one = torch.zeros_like(turn), torch.ones_like(turn)
-    rows = [(1 - wide, turn, -right), (-turn, 1 - high, -down), (zero, zero, one)]
+    zeros, ones = torch.zeros_like(turn), torch.ones_like(turn)
+    rows = [(1 - wide, turn, -right), (-turn, 1 - high, -down), (zeros, zeros, ones)]
     return torch.stack([torch.stack(row, 1) for row in rows], 1)
 
 
@@ -171,6 +171,6 @@ def window_correlation(a_P1SS: Tensor, b_P1SS: Tensor, mask_P1SS: Tensor) -> Ten
 
     a, b = mean(a_P1SS), mean(b_P1SS)
     spread_a, spread_b = mean(a_P1SS.square()) - a.square(), mean(b_P1SS.square()) - b.square()
-    found = (mean(a_P1SS * b_P1SS) - a * b) / (spread_a * spread_b).clamp_min(1e-4).sqrt()
+    correlation_P1WW = (mean(a_P1SS * b_P1SS) - a * b) / (spread_a * spread_b).clamp_min(1e-4).sqrt()
     counts = (mean(mask_P1SS) > 0.999) & (torch.maximum(spread_a, spread_b) > STRUCTURE**2)
-    return found.masked_fill(~counts, torch.nan).flatten(1).nanquantile(1 - MOST, 1).nan_to_num(0)
+    return correlation_P1WW.masked_fill(~counts, torch.nan).flatten(1).nanquantile(1 - MOST, 1).nan_to_num(0)

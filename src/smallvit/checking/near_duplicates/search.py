@@ -103,21 +103,21 @@ def thumbnail(pictures_N1SS: Tensor, side: int) -> Tensor:
     return F.interpolate(pictures_N1SS.float(), (side, side), mode="bilinear", antialias=True).round().byte()
 
 
-def find_duplicates(found: Scan) -> Duplicates:
-    exact = exact_groups(found)
+def find_duplicates(looked_at: Scan) -> Duplicates:
+    exact = exact_groups(looked_at)
     links = [(group[0], row) for group in exact for row in group[1:]]
-    later = {row for _, row in links} | set(found.blank_N.nonzero()[:, 0].tolist())
-    rows = torch.tensor([row for row in range(len(found.digests)) if row not in later], dtype=torch.int64)
-    if found.thumbnails_N1SS is None or len(rows) < 2:
+    later = {row for _, row in links} | set(looked_at.blank_N.nonzero()[:, 0].tolist())
+    rows = torch.tensor([row for row in range(len(looked_at.digests)) if row not in later], dtype=torch.int64)
+    if looked_at.thumbnails_N1SS is None or len(rows) < 2:
         return Duplicates(exact, [], exact, 0, None)
-    near, proposed, rung = near_pairs(found.thumbnails_N1SS[rows], found.tint_NC[rows], rows)
+    near, proposed, rung = near_pairs(looked_at.thumbnails_N1SS[rows], looked_at.tint_NC[rows], rows)
     return Duplicates(exact, near, connected([*links, *((p.first, p.second) for p in near)]), proposed, rung)
 
 
-def exact_groups(found: Scan) -> list[list[int]]:
+def exact_groups(looked_at: Scan) -> list[list[int]]:
     groups: dict[bytes, list[int]] = defaultdict(list)
-    for row, digest in enumerate(found.digests):
-        if not found.blank_N[row]:
+    for row, digest in enumerate(looked_at.digests):
+        if not looked_at.blank_N[row]:
             groups[digest].append(row)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -157,16 +157,16 @@ def near_pairs(thumbnails_N1SS: Tensor, tint_NC: Tensor, rows: Tensor) -> tuple[
     pictures = [torch.cat([thumbnail(s, min(side, largest)) for s in thumbnails_N1SS.split(2048)]) for side in SIDES]
     with bar("looking for near copies", 100) as advance:
         proposals = propose(pictures[0], crop_starts(crops=len(rows) <= MOST_FOR_CROPS), most, advance, 50)
-        found, scores = confirm(pictures, proposals, plausible, advance, 30)
+        confirmed, scores = confirm(pictures, proposals, plausible, advance, 30)
         _, random_scores = confirm(pictures, random_pairs(len(rows)), plausible, advance, 2)
         flipped, flipped_scores = _control(pictures, UPSIDE_DOWN, plausible, most // 2, advance)
         squeezed_scores = scores[:0]
         if reaches(flipped_scores, 0).sum() > MOST_UPSIDE_DOWN * reaches(scores, 0).sum():
             _, squeezed_scores = _control(pictures, SQUEEZED, squeezed, most // 2, advance)
     rung = lowest_rung(scores, random_scores, flipped_scores, squeezed_scores)
-    recoloured_P = (tint_NC[found.first_P] - tint_NC[found.second_P]).abs().amax(1) > OTHER_TINT
+    recoloured_P = (tint_NC[confirmed.first_P] - tint_NC[confirmed.second_P]).abs().amax(1) > OTHER_TINT
     good = reaches(scores, rung) & (reaches(scores, RECOLOURED) | ~recoloured_P)
-    pairs = _pairs(found.keep(good), scores[good], rows)
+    pairs = _pairs(confirmed.keep(good), scores[good], rows)
     # Many upside-down matches in a set that passes are no chance: it holds flipped copies. So is a perfect match.
     many = rung < LAST and reaches(flipped_scores, rung).sum() > MOST_UPSIDE_DOWN * reaches(scores, rung).sum()
     good = reaches(flipped_scores, rung if many else LAST)
@@ -192,8 +192,8 @@ def lowest_rung(scores_P3: Tensor, random_P3: Tensor, flipped_P3: Tensor, squeez
     if reaches(random_P3, 0).sum() > MOST_RANDOM * RANDOM:
         return LAST
     for rung in range(LAST):
-        found, flips, squeezes = (reaches(scores, rung).sum() for scores in (scores_P3, flipped_P3, squeezed_P3))
-        if flips <= MOST_UPSIDE_DOWN * found or squeezes <= MOST_SQUEEZED * found:
+        matches, flips, squeezes = (reaches(scores, rung).sum() for scores in (scores_P3, flipped_P3, squeezed_P3))
+        if flips <= MOST_UPSIDE_DOWN * matches or squeezes <= MOST_SQUEEZED * matches:
             return rung
     return LAST
 
@@ -202,12 +202,12 @@ def reaches(scores_P3: Tensor, rung: int) -> Tensor:
     return (scores_P3 >= torch.tensor(RUNGS[rung])).all(1)
 
 
-def _pairs(found: Proposals, scores_P3: Tensor, rows: Tensor) -> list[Pair]:
+def _pairs(confirmed: Proposals, scores_P3: Tensor, rows: Tensor) -> list[Pair]:
     columns = (
-        rows[found.first_P].tolist(),
-        rows[found.second_P].tolist(),
+        rows[confirmed.first_P].tolist(),
+        rows[confirmed.second_P].tolist(),
         scores_P3[:, 0].tolist(),
-        (torch.linalg.det(found.transform_P23[:, :, :2]) < 0).tolist(),
+        (torch.linalg.det(confirmed.transform_P23[:, :, :2]) < 0).tolist(),
     )
     return [Pair(min(a, b), max(a, b), min(c, 1.0), m) for a, b, c, m in zip(*columns, strict=True)]
 
@@ -248,14 +248,14 @@ def confirm(
     pictures: list[Tensor], proposals: Proposals, fits: Fits, advance: Advance, ticks: int
 ) -> tuple[Proposals, Tensor]:
     """Register coarse to fine, giving up early on what does not fit; then the three scores of what is left."""
-    found, scores = [], []
+    confirmed, scores = [], []
     parts = torch.arange(len(proposals.first_P)).split(1024)
     for part in parts:
         some, score = _confirm_some(pictures, proposals.keep(part), fits)
-        found.append(some)
+        confirmed.append(some)
         scores.append(score)
         advance(ticks / len(parts))
-    return Proposals(*(torch.cat(column) for column in zip(*found, strict=True))), torch.cat(scores)
+    return Proposals(*(torch.cat(column) for column in zip(*confirmed, strict=True))), torch.cat(scores)
 
 
 def _confirm_some(pictures: list[Tensor], some: Proposals, fits: Fits) -> tuple[Proposals, Tensor]:

@@ -38,7 +38,7 @@ class FeatureMapRows(Measurement):
             arrays[f"mean.{number}"] = channel_mean(shown).numpy().astype(np.float16)
             arrays[f"channels.{number}"] = strongest_channels(shown, CHANNELS).numpy().astype(np.float16)
         maps_BCHW = [layer.map_BCHW for layer in maps]
-        dead = [float((one.amax((0, 2, 3)) == one.amin((0, 2, 3))).double().mean()) for one in maps_BCHW]
+        dead = [float((map_BCHW.amax((0, 2, 3)) == map_BCHW.amin((0, 2, 3))).double().mean()) for map_BCHW in maps_BCHW]
         arrays["dead"] = np.asarray(dead)
         return Finding("feature_maps", arrays, {"dead_last": dead[-1]}, {"layers": [layer.layer for layer in maps]})
 

@@ -59,7 +59,7 @@ class WhereItLooks(Measurement):
         data = {
             "layers": layers,
             "captions": words[: len(shown)],
-            "images": [{"uri": one.uri, "width": one.width, "height": one.height} for one in shown],
+            "images": [{"uri": picture.uri, "width": picture.width, "height": picture.height} for picture in shown],
             "kinds": [{"name": name, "masks": _masks(maps, common, len(shown))} for name, maps, common in kinds],
         }
         values = {

@@ -120,14 +120,14 @@ class Cvt(nn.Module):
         if output_fmt not in ("NCHW", "NLC"):
             raise ValueError(f"output_fmt is NCHW or NLC, not {output_fmt}")
         wanted, furthest = feature_take_indices(self.num_stages, indices)
-        found: list[Any] = []
+        intermediates: list[Any] = []
         for i, (x_BND, grid) in enumerate(self._run(x, furthest + 1 if stop_early else self.num_stages)):
             final_BND = self.norm(x_BND) if i == self.num_stages - 1 else x_BND
             if i in wanted:
                 prefix_BPD, cells_BND = split_prefix(final_BND if norm else x_BND, grid)
                 cells = to_map(cells_BND, grid).contiguous() if output_fmt == "NCHW" else cells_BND
-                found.append((cells, prefix_BPD) if return_prefix_tokens and self.num_prefix_tokens else cells)
-        return found if intermediates_only else (final_BND, found)
+                intermediates.append((cells, prefix_BPD) if return_prefix_tokens and self.num_prefix_tokens else cells)
+        return intermediates if intermediates_only else (final_BND, intermediates)
 
     def _run(self, images_BCHW: Tensor, stages: int) -> Iterator[tuple[Tensor, Grid]]:
         """Tokens and grid after each of the first stages."""

@@ -126,12 +126,12 @@ class Dhvt(nn.Module):
             x_BND = self._run(block, x_BND, grid)
             if i in wanted:
                 taken.append(self.norm(x_BND) if norm else x_BND)
-        found: list[Any] = [y_BND[:, 1:] for y_BND in taken]
+        intermediates: list[Any] = [y_BND[:, 1:] for y_BND in taken]
         if output_fmt == "NCHW":
-            found = [y_BLD.transpose(1, 2).unflatten(2, grid).contiguous() for y_BLD in found]
+            intermediates = [y_BLD.transpose(1, 2).unflatten(2, grid).contiguous() for y_BLD in intermediates]
         if return_prefix_tokens:
-            found = [(y, y_BND[:, :1]) for y, y_BND in zip(found, taken, strict=True)]
-        return found if intermediates_only else (self.norm(x_BND), found)
+            intermediates = [(y, y_BND[:, :1]) for y, y_BND in zip(intermediates, taken, strict=True)]
+        return intermediates if intermediates_only else (self.norm(x_BND), intermediates)
 
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True

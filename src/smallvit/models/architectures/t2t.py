@@ -94,7 +94,7 @@ class T2tVit(VisionTransformer):
         ours = {}
         for key, tensor in state_dict.items():
             name = re.sub(r"^tokens_to_token\.", "patch_embed.", key)
-            name = re.sub(r"\.attention(\d)\.", lambda found: f".attention.{int(found[1]) - 1}.", name)
+            name = re.sub(r"\.attention(\d)\.", lambda match: f".attention.{int(match[1]) - 1}.", name)
             ours[name] = self._stretched(tensor, None) if name == "pos_embed" else tensor
         return ours
 

@@ -1,0 +1,34 @@
+"""Trainings cut short from outside: two variables of the environment bound every recipe, whatever was asked.
+
+So the lines of the README are trained in the tests as they stand. What was cut is a choice as any other: it is printed,
+and stored with the run.
+"""
+
+from __future__ import annotations
+
+import os
+
+from smallvit.errors import UsageError
+from smallvit.planning.choices import Choices
+
+MOST_EPOCHS = "SMALLVIT_MOST_EPOCHS"
+MOST_IMAGES = "SMALLVIT_MOST_IMAGES"  # of a class, for training
+
+
+def cut_short(choices: Choices) -> None:
+    """At most so many epochs, also in place of a budget, and so many images of a class as the environment allows."""
+    epochs, asked_epochs = _bound(MOST_EPOCHS), choices["epochs"]
+    if epochs and (asked_epochs == "auto" or asked_epochs > epochs):
+        choices.put("budget", None)
+        choices.record("epochs", epochs, f"{MOST_EPOCHS} is set")
+    images, asked_images = _bound(MOST_IMAGES), choices["data.per_class"]
+    if images and (asked_images is None or asked_images > images):
+        choices.put("data.fraction", None)  # the two exclude each other
+        choices.record("data.per_class", images, f"{MOST_IMAGES} is set")
+
+
+def _bound(variable: str) -> int | None:
+    text = os.environ.get(variable, "")
+    if text and not (text.isdecimal() and int(text)):
+        raise UsageError(f"{variable}={text}: should be a whole number, at least 1")
+    return int(text) if text else None

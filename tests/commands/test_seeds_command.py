@@ -1,0 +1,52 @@
+"""`train --seeds`: a group of runs in one folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from helpers import QUICK, Outcome, ends_well, fails, run_here
+from smallvit import Run
+
+
+def test_seeds(group: tuple[Path, Outcome]) -> None:
+    path, outcome = group
+    ends_well(outcome)
+    runs = [Run(path / f"seed-{seed}") for seed in (0, 1)]
+    assert [run.recipe.seed for run in runs] == [0, 1]
+    assert runs[0].read("split.json") == runs[1].read("split.json")
+    weights = [(run.path / "model.safetensors").read_bytes() for run in runs]
+    assert weights[0] != weights[1]
+    assert "mean of 2 seeds" in outcome.out
+    assert outcome.out.splitlines()[-1] == f"report: {path / 'report.html'}"
+
+
+def test_a_group_is_no_run_but_says_where_they_are(group: tuple[Path, Outcome]) -> None:
+    path, _ = group
+    fails(run_here("evaluate", path), 1, "is not a run folder", "it holds the runs seed-0, seed-1")
+    ends_well(run_here("evaluate", path / "seed-1"))
+    ends_well(run_here("report", path))
+    ends_well(run_here("resume", path))
+
+
+def test_group_is_overwritten_whole_or_not_at_all(group: tuple[Path, Outcome], tmp_path: Path) -> None:
+    path = shutil.copytree(group[0], tmp_path / "group")
+    words = ("train", "digits", *QUICK, "--per-class", "5", "--out", path, "--overwrite", "-q")
+    (path / "seed-1" / "mine.txt").touch()
+    fails(run_here(*words), 1, f"{path} holds what no run wrote (seed-1/mine.txt): nothing was deleted")
+    assert (path / "seed-0" / "model.safetensors").is_file()
+    (path / "seed-1" / "mine.txt").unlink()
+    ends_well(run_here(*words))
+    assert not (path / "seed-0").exists()
+    assert Run(path).finished
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--seeds", "1"), "--seeds 1: give at least 2"),
+    (("--seeds", "2", "--log", "tensorboard"), "--log works with a single run"),
+])  # fmt: skip
+def test_seeds_that_cannot_be(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    fails(run_here("train", "digits", *QUICK, *words, "--out", tmp_path / "a"), 2, message)
+    assert not (tmp_path / "a").exists()
