@@ -12,7 +12,7 @@ from tiny_runs import all_tensors, assert_same_tensors, plan
 from smallvit.errors import UsageError
 from smallvit.objectives.supervised import Supervised
 from smallvit.training import budget, build
-from smallvit.training.budget import StepCost, epochs_within, measure_cost, pixels_of
+from smallvit.training.budget import StepCost, measure_cost, pixels_of, steps_within
 from smallvit.training.checkpoint import load_state, save_state
 from smallvit.training.loop import Training, train
 from smallvit.types import View
@@ -98,5 +98,5 @@ def test_epochs_of_both_sizes_fill_the_budget(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(budget, "measure_cost", lambda t, epochs: StepCost((16**2, 32**2), (1.0, 3.0)))
     t = growing_training(epochs=1)
     t.val_rows = torch.arange(0)
-    epochs, why = epochs_within(t, 10 * 14 / budget.MARGIN + 1)
-    assert epochs == 10 and why.startswith("1000 to 3000 ms a step, 7 steps an epoch")
+    steps, why = steps_within(t, 10 * 14 / budget.MARGIN + 1)
+    assert steps == 10 * 7 and why.startswith("1000 to 3000 ms a step, 7 steps an epoch")

@@ -21,6 +21,7 @@ MOST_CPU_SIZE = 128
 SAMPLES_CPU = 200_000  # images seen in training when the epochs are ours to choose: minutes on a laptop
 SAMPLES_GPU = 4_000_000
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
+MATRIX_LR = 0.12
 
 
 def resolve_machine(choices: Choices) -> None:
@@ -158,7 +159,9 @@ def resolve_optimizer(choices: Choices, n: int) -> None:
     if choices["optimizer.name"] == "muon":
         choices.choose("batch_size", min(64, max(2, n // 2)), "small batches, many steps")
         choices.choose("optimizer.lr", 0.015, "for biases and the classifier, beside Muon")
-        choices.choose("optimizer.matrix_lr", 0.12, "of the filters, whose size Muon keeps")
+        choices.choose("optimizer.matrix_lr", MATRIX_LR, "of the filters, whose size Muon keeps")
+    elif choices["optimizer.matrix_lr"] == "auto":
+        choices.put("optimizer.matrix_lr", MATRIX_LR)  # not used, so not told
     sgd = choices["optimizer.name"] == "sgd"
     # AdamW multiplies its decay by the rate alone, SGD adds it to the gradient, where 0.05 would be far too much.
     choices.choose("optimizer.weight_decay", 5e-4 if sgd else 0.05, "usual for SGD" if sgd else "usual for AdamW")

@@ -34,11 +34,11 @@ def build_training(
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
     backbone = build_backbone(recipe, images)
+    if with_init:
+        whiten(backbone, images, split, recipe)  # before what is given: filters that fit come from there
     transferred = (
         load_initial_weights(backbone, recipe.model, images.class_names) if recipe.model.init and with_init else None
     )
-    if transferred is None and with_init:
-        whiten(backbone, images, split, recipe)
     step = build_step(recipe, backbone, images, split).to(device)  # after the weights: teachers start as copies
     step = step.to(memory_format=step.backbone.memory_format)
     ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None

@@ -67,7 +67,7 @@ class Muon(torch.optim.Optimizer):
         moves_GRC = orthogonal(torch.stack([move.flatten(1) for move in ahead]))
         for matrix, move_RC in zip(moving, moves_GRC, strict=True):
             if matrix.ndim > 2:
-                matrix.mul_(len(matrix) ** 0.5 / matrix.norm())
+                matrix.mul_(len(matrix) ** 0.5 / matrix.norm().clamp_min(1e-7))  # zeros stay zeros
             matrix.add_(move_RC.view_as(matrix), alpha=-rate)
 
     def _momentum(self, matrix: nn.Parameter) -> Tensor:

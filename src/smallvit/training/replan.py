@@ -25,7 +25,10 @@ def read_decision(folder: Path) -> Decision | None:
         return None
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        return Decision(int(stored["at"]), int(stored["total"]))
+        at, total = int(stored["at"]), int(stored["total"])
+        if not 0 < at < total:
+            raise ValueError(f"a run of {total} steps decides nothing after step {at}")
+        return Decision(at, total)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"cannot read {path}: {error}") from None
 
