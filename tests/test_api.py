@@ -41,7 +41,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> smallvit.Run:
     out = tmp_path_factory.mktemp("runs") / "a"
-    return smallvit.train(photos, out=out, img_size=16, settings={"augment.crop": "resized"}, **QUICK)
+    settings = {"augment.crop": "resized", "select": "best"}
+    return smallvit.train(photos, out=out, img_size=16, val=0.15, settings=settings, **QUICK)
 
 
 # ---- import ------------------------------------------------------------------------------------------
