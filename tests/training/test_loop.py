@@ -90,7 +90,7 @@ def test_validates_every_so_many_epochs_and_after_the_last(eval_every: int, epoc
 
 
 def test_without_validation_part_nothing_is_validated() -> None:
-    t = training(epochs=1, **{"data.val": "none"})
+    t = training(epochs=1, val="auto", select="auto")
     assert not any(tick.validation or tick.improved for tick in train(t))
     assert t.recipe.select == "last"
 

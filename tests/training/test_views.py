@@ -47,7 +47,9 @@ def test_each_epoch_has_the_size_that_the_objective_asks_for() -> None:
     assert looked_at[: 2 * steps] == [16] * (2 * steps) and len(trained) == 2 * steps
     assert looked_at[2 * steps :] == [32] * (2 * steps)  # the average is what is judged, not this one
     assert ticks[steps - 1].validation is not None
-    assert t.exam(t.val_rows).img_size == 32, "small crops in training, images of full size when it is judged"
+    assert t.exam(t.val_rows).preparation.img_size == 32, (
+        "small crops in training, images of full size when it is judged"
+    )
 
 
 def test_small_images_come_in_larger_groups() -> None:
