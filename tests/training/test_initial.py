@@ -17,7 +17,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.training.checkpoint import read_tensors, write_tensors
 
 SMALL: dict[str, Any] = {"per_class": 10, "threads": 1, "show_progress": False, "settings": {}}
-PATCH = {"model.kwargs.patch_size": 2, "model.kwargs.depth": 2}
+PATCH = {"model.name": "vit_nano", "model.kwargs.patch_size": 2, "model.kwargs.depth": 2}
 
 
 def tensors(run: Run) -> dict[str, torch.Tensor]:

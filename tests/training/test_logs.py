@@ -45,7 +45,7 @@ def test_every_name_must_be_known(tmp_path: Path, names: str) -> None:
 
 def test_calibrated_predictions_keep_the_labels(tmp_path: Path) -> None:
     data = make_folder(tmp_path / "photos", {"cat": 20, "dog": 20})
-    common = ("--epochs", "1", "--threads", "1", "--img-size", "12", "--quiet")
+    common = ("--epochs", "1", "--threads", "1", "--img-size", "12", "--val", "0.15", "--quiet")
     assert run_here("train", data, *common, "--out", tmp_path / "a").status == 0
     measured = Run(tmp_path / "a").results["calibration"]
     assert measured["fitted_on"]["part"] == "val" and measured["part"] == "test"

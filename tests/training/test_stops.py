@@ -42,9 +42,7 @@ def test_asked_to_stop(number: signal.Signals, smallvit_command: Warm, reference
     assert_same_run(folder, reference("vit"))
 
 
-@pytest.mark.parametrize(
-    "moment", [("enter", "build_training", 2), ("enter", "summary", 1), ("enter", "write_report", 1)]
-)
+@pytest.mark.parametrize("moment", [("enter", "run_session", 1), ("enter", "summary", 1), ("enter", "write_report", 1)])
 def test_ctrl_c_outside_the_loop(moment: Moment, smallvit_command: Warm, reference: Reference, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     stopped = smallvit_command.start(*command("sgd"), "--out", folder, moment=moment, number=signal.SIGINT)

@@ -19,6 +19,7 @@ from smallvit.randomness import generator
 from smallvit.recipe import DataSpec
 
 TEST_SHARE = 0.2
+VAL_SHARE = 0.15
 
 
 class Split(NamedTuple):
@@ -102,10 +103,11 @@ def auto_test(images: ImageSet) -> float | str:
     return "test" if "test" in images.parts else "none"
 
 
-def auto_val(images: ImageSet, spec: DataSpec) -> float | str:
+def auto_val(images: ImageSet, spec: DataSpec, otherwise: float | str = "none") -> float | str:
+    """The source's own part; `otherwise` where it has none."""
     if spec.train_on == "train+val":
         return "none"
-    return "val" if "val" in images.parts and _plain(spec.test) != "val" else "none"
+    return "val" if "val" in images.parts and _plain(spec.test) != "val" else otherwise
 
 
 def _part(parts: dict[str, Tensor], name: str, flag: str) -> tuple[Tensor, str]:

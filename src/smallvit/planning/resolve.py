@@ -9,7 +9,7 @@ import torch
 from smallvit.data.images import FULL_WHITE
 from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
-from smallvit.data.split import Split, auto_test, auto_val
+from smallvit.data.split import VAL_SHARE, Split, auto_test, auto_val
 from smallvit.errors import UsageError
 from smallvit.models.aliases import HYBRIDS, architecture
 from smallvit.models.features import check_model_name
@@ -99,7 +99,8 @@ def resolve_split(choices: Choices, images: ImageSet) -> None:
     why = {float: "a share of every class", str: f"the source has {', '.join(images.parts) or 'no parts'}"}
     test = auto_test(images)
     choices.choose("data.test", test, why[type(test)])
-    val = auto_val(images, choices.recipe.data)
+    # Supervised training selects nothing by it; pretraining sees by it whether its features are worth something.
+    val = auto_val(images, choices.recipe.data, otherwise="none" if _classifies(choices) else VAL_SHARE)
     choices.choose("data.val", val, "nothing is selected by it" if val == "none" else why[type(val)])
 
 

@@ -65,7 +65,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
         _row(table, label, result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold")
-    recipes = [flat(run.recipe.model_dump()) for run in runs]
+    recipes = [flat(run.read("recipe.json", "resolved")["resolved"]) for run in runs]  # as they were written
     if len(runs) > 1 and len({method_of(run.path, recipe) for run, recipe in zip(runs, recipes, strict=True)}) == 1:
         word = replicate_word(replicate_of(run.path, run.recipe.seed) for run in runs)
         mean, low, high = mean_interval([result["parts"][part]["accuracy"] for result in results])

@@ -152,7 +152,7 @@ def test_what_is_wrong_is_named_with_the_choices(arguments: dict[str, Any], mess
 
 def test_wrong_layers_are_a_plain_error_of_the_command(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no block is called 'z'"):
-        smallvit.train(**TINY, settings={**FAST, "model.kwargs.layers": ["c", "z", "c"]}, out=tmp_path / "run")
+        smallvit.train(**TINY, settings={**FAST, "model.kwargs.layers": ["c", "z"]}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
