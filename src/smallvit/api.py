@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smallvit.console import bar, quiet, say
+from smallvit.console import bar, duration, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
@@ -97,7 +97,7 @@ def train(
         with claimed(out or default_folder(plan.recipe), overwrite) as folder:
             show_plan(plan)
             run = write_plan(folder, plan, command_line())
-            execute(run, plan, logs, training)
+            execute(run, plan, logs, training, started)
         return Run(folder)
 
 
@@ -117,12 +117,17 @@ def train_seeds(
     starts = member_starts(asked.model.init, places) if asked.model.init else {}
     if starts:
         asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
-    if asked.budget:
-        asked = asked.model_copy(update={"budget": asked.budget * min(jobs, seeds) / seeds})
+    whole = asked.budget
+    if whole:
+        asked = asked.model_copy(update={"budget": whole * min(jobs, seeds) / seeds})
     with quiet(not show_progress):
+        if whole and asked.budget:
+            say(f"{seeds} seeds share the budget of {duration(whole)}: {duration(asked.budget)} for each")
         if out is not None:
             check_free(out, overwrite)
         plan = make_plan(asked, started)
+        # One decision for all: seeds that count their own steps could not be compared.
+        plan = plan._replace(recipe=plan.recipe.model_copy(update={"replan": None}))
         show_plan(plan)
         group = claimed_group(
             out or default_folder(plan.recipe), [Planned(place, _at(place, plan, starts)) for place in places],

@@ -56,7 +56,7 @@ def duration(seconds: float) -> str:
 def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
     """`with bar("decoding", n) as advance: ... advance(1, note="...")`; shown once it has run two seconds."""
     if _quiet.get() or total <= 0:
-        yield lambda count=1, note="": None
+        yield lambda count=1, note="", total=None: None
         return
     console = stderr()
     with _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done) as advance:
@@ -68,8 +68,8 @@ def _moving(console: Any, label: str, total: int, done: int) -> Iterator[Advance
     progress = make_progress(console)
     task = progress.add_task(label, total=total, completed=done, note="")
 
-    def advance(count: int = 1, note: str = "") -> None:
-        progress.update(task, advance=count, **({"note": note} if note else {}))
+    def advance(count: int = 1, note: str = "", total: int | None = None) -> None:
+        progress.update(task, advance=count, total=total, **({"note": note} if note else {}))
 
     # A timer, so that the bar also appears while the first piece of work is still under way.
     timer = threading.Timer(PATIENCE_SECONDS, progress.start)
@@ -103,16 +103,17 @@ def make_progress(console: Any) -> Any:
 @contextmanager
 def _lines(label: str, total: int, done: int) -> Iterator[Advance]:
     started = last = time.monotonic()
-    first = done
+    first, whole = done, total
 
-    def advance(count: int = 1, note: str = "") -> None:
-        nonlocal done, last
+    def advance(count: int = 1, note: str = "", total: int | None = None) -> None:
+        nonlocal done, last, whole
         done += count
+        whole = total or whole
         now = time.monotonic()
         if now - last > LOG_SECONDS:
             last = now
-            left = (now - started) / max(done - first, 1) * (total - done)
-            say(f"{label} {done / total:4.0%}, {duration(left)} left  {note}".rstrip())
+            left = (now - started) / max(done - first, 1) * (whole - done)
+            say(f"{label} {done / whole:4.0%}, {duration(left)} left  {note}".rstrip())
 
     yield advance
 

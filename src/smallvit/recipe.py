@@ -51,6 +51,7 @@ class DataSpec(Section):
     white: White | Auto = "auto"
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Fit = "crop"
+    flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
     fingerprint: str = ""  # content of the decoded images; filled in when the recipe is resolved
@@ -97,7 +98,7 @@ class AugmentSpec(Section):
     """Batched augmentation; every sample draws its own parameters. All but crop and flip are off unless asked for."""
 
     crop: Literal["pad", "resized", "none"] | Auto = "auto"
-    padding: Annotated[float, Field(ge=0, le=0.5)] = 0.125  # share of the side, for crop = pad
+    padding: Annotated[float, Field(ge=0, le=0.5)] | Auto = 0.125  # share of the side, for crop = pad
     scale: tuple[Rate, Rate] = (0.35, 1.0)  # share of the area, for crop = resized
     ratio: tuple[float, float] = (0.75, 4 / 3)
     flip: Rate | Auto = "auto"
@@ -138,8 +139,9 @@ class AugmentSpec(Section):
 
 
 class OptimizerSpec(Section):
-    name: Literal["adamw", "sgd"] = "adamw"
+    name: Literal["adamw", "sgd", "muon"] | Auto = "adamw"
     lr: Annotated[float, Field(gt=0)] | Auto = "auto"
+    matrix_lr: Annotated[float, Field(gt=0)] | Auto = "auto"  # muon only: of the hidden matrices; lr is for the rest
     weight_decay: Annotated[float, Field(ge=0)] | Auto = "auto"
     momentum: Rate = 0.9  # sgd only
     betas: tuple[Rate, Rate] = (0.9, 0.999)  # adamw only
@@ -154,6 +156,13 @@ class ScheduleSpec(Section):
     end_at: Rate = 0.001
 
 
+class Replan(Section):
+    """When a budget set the number of steps: count them anew once, after step `at`, when the speed is known."""
+
+    at: Annotated[int, Field(ge=1)]
+    seconds: Annotated[float, Field(gt=0)]  # for all steps
+
+
 class Recipe(Section):
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
@@ -163,6 +172,8 @@ class Recipe(Section):
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     epochs: Annotated[int, Field(ge=1)] | Auto = "auto"
+    steps: Annotated[int, Field(ge=1)] | None = None  # where a budget counted them: the last epoch is cut short
+    replan: Replan | None = None
     batch_size: Annotated[int, Field(ge=2)] | Auto = "auto"
     eval_every: Annotated[int, Field(ge=1)] | Auto = "auto"  # epochs between two looks at the validation part
     budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command

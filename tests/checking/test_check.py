@@ -19,7 +19,7 @@ def test_clean_sets_have_no_problems(clean: Path, parted: Path) -> None:
     assert report.problems == ()
     assert report.ok
     assert report.facts["images"] == 500
-    assert report.facts["classes"]["a"] == {"all": 250, "train": 170, "val": 30, "test": 50}
+    assert report.facts["classes"]["a"] == {"all": 250, "train": 200, "test": 50}
     assert report.recipe is not None
     assert report.seconds is not None and report.seconds > 0
     assert codes(checked(parted)) == set()

@@ -14,7 +14,7 @@ def test_command_on_a_clean_set(clean: Path) -> None:
     assert outcome.status == 0
     lines = outcome.out.splitlines()
     assert lines[0] == f"{clean}: fit for training."
-    assert "500 images, 2 classes: 340 train, 60 val, 100 test" in outcome.out
+    assert "500 images, 2 classes: 400 train, 100 test" in outcome.out
     assert "batch_size = 8" in outcome.out
     assert "training takes about" in outcome.out
 

@@ -70,8 +70,8 @@ def test_few_images_and_imbalance(clean: Path, tmp_path: Path) -> None:
     root = shutil.copytree(clean, tmp_path / "set")
     fill(root, {"rare": 8})
     report = checked(root)
-    assert "rare (5)" in only(report, "few-images").message
-    assert "a has 170 training images, 34 times as many as rare (5)" in only(report, "imbalance").message
+    assert "rare (6)" in only(report, "few-images").message
+    assert "a has 200 training images, 33 times as many as rare (6)" in only(report, "imbalance").message
     assert report.ok
     assert codes(checked(clean, per_class=FEW_IMAGES)) == set()
 

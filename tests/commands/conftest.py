@@ -12,11 +12,11 @@ from helpers import QUICK, Outcome, make_folder, run_cli, run_here
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """photos/ of three classes, and runs/a trained on it in a process of its own, both under one folder."""
+    """photos/ of three classes, and runs/a trained on it, with all three parts, in a process of its own, both under one folder."""
     root = tmp_path_factory.mktemp("place")
     make_folder(root / "photos", {"cat": 20, "dog": 20, "owl [x]": 20})
     (root / "photos" / "cat" / "broken.png").touch()
-    done = run_cli("train", "photos", *QUICK, "--out", "runs/a", cwd=root)
+    done = run_cli("train", "photos", *QUICK, "--val", "0.15", "--out", "runs/a", cwd=root)
     assert done.returncode == 0, done.stderr
     (root / "train.out").write_text(done.stdout)
     (root / "train.err").write_text(done.stderr)

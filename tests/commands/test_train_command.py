@@ -48,7 +48,7 @@ def test_the_folder_holds_everything(place: Path) -> None:
     assert run.finished
     assert (
         run.read("recipe.json")["command"]
-        == "smallvit train photos --epochs 1 --threads 1 --model vit_pico --out runs/a"
+        == "smallvit train photos --epochs 1 --threads 1 --model vit_pico --val 0.15 --out runs/a"
     )
     assert run.read("recipe.json")["asked"]["epochs"] == 1
     split = run.read("split.json")

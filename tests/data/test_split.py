@@ -57,10 +57,18 @@ PARTED = {"train": (10, 20), "val": (4, 6), "test": (5, 5)}
 
 def test_shares_of_every_class() -> None:
     images = image_set(100, 50, 20)
-    found = split(images)
+    found = split(images, val=0.15)
     assert per_class(images, found.test) == [20, 10, 4]
     assert per_class(images, found.val) == [12, 6, 2]  # 15 % of what the test part left
     assert per_class(images, found.train) == [68, 34, 14]
+
+
+def test_nothing_is_held_out_for_validation_unless_asked_for() -> None:
+    images = image_set(100, 50, 20)
+    found = split(images)
+    assert per_class(images, found.test) == [20, 10, 4]
+    assert per_class(images, found.train) == [80, 40, 16] and not len(found.val)
+    assert torch.equal(found.test, split(images, val=0.15).test)
 
 
 @pytest.mark.parametrize("spec", [{}, {"val": 0.3, "test": 0.1}, {"val": "none"}, {"test": "none"}, {"split_seed": 5}])
@@ -73,10 +81,10 @@ def test_disjoint_and_exhaustive(spec: dict[str, Any]) -> None:
 def test_seed_decides_and_nothing_else() -> None:
     images = image_set(40, 40)
     torch.manual_seed(1)
-    first = split(images)
+    first = split(images, val=0.15)
     torch.manual_seed(2)
-    again = split(images)
-    other = split(images, split_seed=1)
+    again = split(images, val=0.15)
+    other = split(images, val=0.15, split_seed=1)
     for part in range(3):
         assert torch.equal(first[part], again[part])  # type: ignore[arg-type]
         assert not torch.equal(first[part], other[part])  # type: ignore[arg-type]
@@ -117,8 +125,8 @@ def test_no_share_takes_the_last_image_of_a_class() -> None:
 
 def test_per_class_counts_after_validation() -> None:
     images = image_set(100, 100)
-    whole, few = split(images), split(images, per_class=5)
-    assert per_class(images, few.train) == [5, 5]
+    whole, few = split(images, val=0.15), split(images, val=0.15, per_class=5)
+    assert per_class(images, few.train) == [5, 5] and len(whole.val) == 24
     assert torch.equal(few.val, whole.val)
     assert torch.equal(few.test, whole.test)
     assert set(few.train.tolist()) <= set(whole.train.tolist())
@@ -126,7 +134,7 @@ def test_per_class_counts_after_validation() -> None:
 
 def test_fraction_is_of_every_class_after_validation() -> None:
     images = image_set(100, 50)
-    assert per_class(images, split(images, fraction=0.25).train) == [17, 8]  # of 68 and 34
+    assert per_class(images, split(images, val=0.15, fraction=0.25).train) == [17, 8]  # of 68 and 34
     assert per_class(images, split(images, fraction=0.001).train) == [1, 1]
     assert torch.equal(split(images, fraction=1.0).train, split(images).train)
 
@@ -141,7 +149,7 @@ def test_subsets_are_nested() -> None:
 
 def test_too_many_per_class_names_the_class_and_what_it_has() -> None:
     with pytest.raises(UsageError, match="--per-class 30: class 'b' has 27 images left for training"):
-        split(image_set(100, 40), per_class=30)
+        split(image_set(100, 40), val=0.15, per_class=30)
 
 
 def test_per_class_and_fraction_exclude_each_other() -> None:
@@ -166,7 +174,8 @@ def test_given_parts_are_kept() -> None:
 
 def test_val_is_taken_from_train_where_there_is_none() -> None:
     images = image_set(train=(20, 20), test=(5, 5))
-    found = split(images)
+    assert sizes(split(images)) == (40, 0, 10)
+    found = split(images, val=0.15)
     assert sizes(found) == (34, 6, 10)
     assert set(found.val.tolist()) <= set(images.parts["train"].tolist())
 
@@ -198,7 +207,8 @@ def test_train_on_both_may_hold_out_a_share() -> None:
 
 def test_test_on_val_leaves_val_out_of_selection() -> None:
     images = image_set(train=(20, 20), val=(5, 5))
-    found = split(images, test="val")
+    assert sizes(split(images, test="val")) == (40, 0, 10)
+    found = split(images, test="val", val=0.15)
     assert torch.equal(found.test, images.parts["val"])
     assert sizes(found) == (34, 6, 10)
     assert not set(found.val.tolist()) & set(found.test.tolist())
@@ -245,7 +255,7 @@ def test_class_with_one_image_is_named() -> None:
     with pytest.raises(DataError, match="one image only is left of class 'b', too few to hold out a test part"):
         split(image_set(30, 1, 30))
     with pytest.raises(DataError, match=r"class 'b', 'c', .*val part.* or give --val none"):
-        split(image_set(30, 1, 1), test="none")
+        split(image_set(30, 1, 1), test="none", val=0.15)
 
 
 def test_many_classes_with_one_image_are_not_all_listed() -> None:

@@ -141,7 +141,7 @@ def test_layers_by_name_are_taken() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("act_layer", "torch.nn.ReLU", "should be a word"),
+        ("act_layer", "torch.nn.ReLU", "unknown layer; choices: celu, elu, gelu"),
         ("act_layer", "eval", "unknown layer; choices: celu, elu, gelu"),
         ("embed_norm_layer", "relu", "unknown layer; choices: batchnorm,"),
         ("norm_layer_cl", "eval", "unknown layer; choices: batchnorm,"),

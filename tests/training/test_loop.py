@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import shutil
@@ -19,20 +20,23 @@ from torch import nn
 import smallvit
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
-from smallvit.planning.plan import FINISH_SECONDS, make_plan
+from smallvit.planning.plan import REPORT_SECONDS, make_plan
 from smallvit.recipe import ScheduleSpec
+from smallvit.training import budget
 from smallvit.training.budget import (
     MARGIN,
     MEASURED_SECONDS,
     MOST_EPOCHS,
     MOST_VALIDATIONS,
-    epochs_within,
+    StepCost,
     fitting_epochs,
     measure_step,
+    steps_within,
 )
 from smallvit.training.checkpoint import read_tensors
 from smallvit.training.loop import train
 from smallvit.training.optimizer import learning_rate, parameter_groups
+from smallvit.training.session import state_file
 from smallvit.training.step import Step
 from smallvit.types import Batch, Context, Loss, Seen
 
@@ -86,7 +90,7 @@ def test_validates_every_so_many_epochs_and_after_the_last(eval_every: int, epoc
 
 
 def test_without_validation_part_nothing_is_validated() -> None:
-    t = training(epochs=1, **{"data.val": "none"})
+    t = training(epochs=1, val="auto", select="auto")
     assert not any(tick.validation or tick.improved for tick in train(t))
     assert t.recipe.select == "last"
 
@@ -366,17 +370,28 @@ def test_measuring_uses_nothing_up() -> None:
 def test_budget_too_small() -> None:
     for seconds in (-3.0, 1e-3):
         with pytest.raises(UsageError, match="raise --budget"):
-            epochs_within(training(), seconds)
+            steps_within(training(), seconds)
 
 
-def test_budget_is_kept(tmp_path: Path) -> None:
+def test_steps_fill_the_last_epoch_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 1 s and no validation: what is left after the last whole epoch is not thrown away."""
+    monkeypatch.setattr(budget, "measure_cost", lambda t, epochs: StepCost((1, 1), (1.0, 1.0)))
+    t = training(val="none", select="last")
+    assert len(t.loader) == 13
+    steps, why = steps_within(t, (2 * 13 + 5.5) / MARGIN)
+    assert steps == 2 * 13 + 5 and why.startswith("1000 ms a step, 13 steps an epoch")
+
+
+def test_a_budget_becomes_steps(tmp_path: Path) -> None:
     flags: dict[str, Any] = {"data": "digits", "model": "vit_pico", "per_class": 4, "threads": 1}
     started = time.monotonic()
     make_plan(smallvit.make_recipe(epochs=1, **flags))
-    budget = FINISH_SECONDS + MEASURED_SECONDS + 3 + 3 * (time.monotonic() - started)  # planning is part of it
-    started = time.monotonic()
-    run = smallvit.train(**flags, budget=budget, out=tmp_path / "run", show_progress=False)
-    took = time.monotonic() - started
-    assert run.finished and run.recipe.epochs >= 1
-    assert took < 1.3 * budget
+    seconds = REPORT_SECONDS + MEASURED_SECONDS + 3 + 3 * (time.monotonic() - started)  # planning is part of it
+    run = smallvit.train(**flags, budget=seconds, out=tmp_path / "run", show_progress=False)
+    recipe = run.recipe
+    assert run.finished and recipe.steps and recipe.replan and recipe.budget is None
+    assert recipe.replan.at == recipe.steps // 10 and recipe.replan.seconds < seconds - REPORT_SECONDS
+    decided = json.loads((run.path / "decision.json").read_text())
+    assert decided["at"] == recipe.replan.at and decided["planned"] == recipe.steps
+    assert read_tensors(state_file(run.path))[1]["done"] == decided["total"]
     assert any(choice["key"] == "epochs" and "ms a step" in choice["why"] for choice in run.choices)

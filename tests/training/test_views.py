@@ -12,7 +12,7 @@ from tiny_runs import all_tensors, assert_same_tensors, plan
 from smallvit.errors import UsageError
 from smallvit.objectives.supervised import Supervised
 from smallvit.training import budget, build
-from smallvit.training.budget import StepCost, epochs_within, measure_cost, pixels_of
+from smallvit.training.budget import StepCost, measure_cost, pixels_of, steps_within
 from smallvit.training.checkpoint import load_state, save_state
 from smallvit.training.loop import Training, train
 from smallvit.types import View
@@ -47,7 +47,9 @@ def test_each_epoch_has_the_size_that_the_objective_asks_for() -> None:
     assert looked_at[: 2 * steps] == [16] * (2 * steps) and len(trained) == 2 * steps
     assert looked_at[2 * steps :] == [32] * (2 * steps)  # the average is what is judged, not this one
     assert ticks[steps - 1].validation is not None
-    assert t.exam(t.val_rows).img_size == 32, "small crops in training, images of full size when it is judged"
+    assert t.exam(t.val_rows).preparation.img_size == 32, (
+        "small crops in training, images of full size when it is judged"
+    )
 
 
 def test_small_images_come_in_larger_groups() -> None:
@@ -98,5 +100,5 @@ def test_epochs_of_both_sizes_fill_the_budget(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(budget, "measure_cost", lambda t, epochs: StepCost((16**2, 32**2), (1.0, 3.0)))
     t = growing_training(epochs=1)
     t.val_rows = torch.arange(0)
-    epochs, why = epochs_within(t, 10 * 14 / budget.MARGIN + 1)
-    assert epochs == 10 and why.startswith("1000 to 3000 ms a step, 7 steps an epoch")
+    steps, why = steps_within(t, 10 * 14 / budget.MARGIN + 1)
+    assert steps == 10 * 7 and why.startswith("1000 to 3000 ms a step, 7 steps an epoch")

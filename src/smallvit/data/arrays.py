@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from smallvit.data.images import FULL_WHITE, Fit, cannot_convert, convert, convertible, fit_square
-from smallvit.data.imageset import UNLABELLED, ImageSet, fingerprint, pixel_digest
+from smallvit.data.imageset import UNLABELLED, ImageSet, fingerprint, may_mirror, pixel_digest
 from smallvit.data.rasters import MOST_CHANNELS, looks_channels_first
 from smallvit.errors import DataError, UsageError
 
@@ -83,7 +83,10 @@ def npz_source(path: Path, labelled: bool = True) -> ArraySource:
     if len({x.shape[1:] for x in images}) > 1:
         raise DataError(f"{path}: the parts differ in size: {', '.join(str(x.shape[1:]) for x in images)}")
     label_N, names = _named_labels(path, np.concatenate(labels), arrays.get("class_names"))
-    return ArraySource(str(path), np.concatenate(images), label_N, names, parts if len(parts) > 1 else {}, tuple(files))
+    mirrors = "class_names" not in arrays or may_mirror(names)  # numbers that nobody gave as names say nothing
+    return ArraySource(
+        str(path), np.concatenate(images), label_N, names, parts if len(parts) > 1 else {}, tuple(files), mirrors
+    )
 
 
 def _unlabelled(path: Path, arrays: dict[str, np.ndarray], labelled: bool) -> ArraySource:

@@ -106,7 +106,7 @@ class Augmenter:
         y_B, x_B = draws["crop"][:2]
         if self.crop == "none":
             return cut(images_BCHW, torch.full_like(y_B, top), torch.full_like(x_B, left), size, flip_B)
-        reach = round(self.spec.padding * size)
+        reach = round(resolved(self.spec.padding) * size)
         top_B = (y_B * (height - size + 2 * reach + 1)).floor() - reach
         left_B = (x_B * (width - size + 2 * reach + 1)).floor() - reach
         return cut(images_BCHW, top_B, left_B, size, flip_B)

@@ -28,7 +28,7 @@ from smallvit.data.images import (
     read_image,
     read_peak,
 )
-from smallvit.data.imageset import Images, ImageSet, PixelDigest, Skipped, fingerprint, pixel_digest
+from smallvit.data.imageset import Images, ImageSet, PixelDigest, Skipped, fingerprint, may_mirror, pixel_digest
 from smallvit.data.stream import StreamedImages
 from smallvit.errors import DataError, UsageError
 
@@ -67,7 +67,7 @@ class FileSource:
         self.name = name
         self.root = root
         self.items = list(items)
-        self.mirrors = True
+        self.mirrors = may_mirror({item.class_name for item in self.items})
         self._stamps = stamps_of(item.path for item in self.items)  # before any file is read
         self._contents = Contents()
         headers = self._headers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -29,6 +30,11 @@ class Images(Protocol):
     def __getitem__(self, rows: Tensor, /) -> Tensor: ...
 
     def numel(self) -> int: ...
+
+
+def may_mirror(class_names: Iterable[str]) -> bool:
+    """Whether a mirrored image keeps its class: not where all classes are single digits or letters."""
+    return not all(len(name) == 1 and name.isalnum() for name in class_names)
 
 
 class Skipped(NamedTuple):

@@ -7,7 +7,7 @@ is normalised. B images, C channels, H by W pixels, S side.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,12 @@ class Preparation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     white: int = FULL_WHITE
+    flips: bool = False  # the answer is the mean of those for the image and for its mirror image
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Preparation:
         """From a header, or a recipe's section as a dictionary; other keys are left alone."""
-        values = {key.name: named[key.name] for key in fields(cls) if key.name in named or key.name != "white"}
+        values = {key.name: named[key.name] for key in fields(cls) if key.name in named or key.default is MISSING}
         return cls(**values | {"mean": tuple(values["mean"]), "std": tuple(values["std"])})
 
     @cached_property

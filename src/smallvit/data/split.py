@@ -19,7 +19,6 @@ from smallvit.randomness import generator
 from smallvit.recipe import DataSpec
 
 TEST_SHARE = 0.2
-VAL_SHARE = 0.15
 
 
 class Split(NamedTuple):
@@ -106,7 +105,7 @@ def auto_test(images: ImageSet) -> float | str:
 def auto_val(images: ImageSet, spec: DataSpec) -> float | str:
     if spec.train_on == "train+val":
         return "none"
-    return "val" if "val" in images.parts and _plain(spec.test) != "val" else VAL_SHARE
+    return "val" if "val" in images.parts and _plain(spec.test) != "val" else "none"
 
 
 def _part(parts: dict[str, Tensor], name: str, flag: str) -> tuple[Tensor, str]:

@@ -99,7 +99,13 @@ class Predictor:
     def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
         """All images go through the model here, and nowhere else."""
         pooled_BD = self.backbone(images_BCSS).pooled_BD
-        return (self.backbone.classify(pooled_BD) if classify else pooled_BD).float()
+        if not classify:
+            return pooled_BD.float()
+        logits_BK = self.backbone.classify(pooled_BD).float()
+        if not self.preparation.flips:
+            return logits_BK
+        mirrored_BK = self.backbone.classify(self.backbone(images_BCSS.flip(3)).pooled_BD).float()
+        return (logits_BK + mirrored_BK) / 2
 
     def _batches(self, images: Given, rows: Tensor | None, batch_size: int) -> Iterator[Tensor]:
         for squares_BCSS in self._squares(images, rows, batch_size):

@@ -64,6 +64,13 @@ def _strided(timm_name: str, argument: str, strides: Callable[[int], tuple[int, 
     return lambda img_size: Architecture(timm_name, {argument: list(strides(img_size))})
 
 
+def _hybrid(timm_name: str) -> Callable[[int], Architecture]:
+    """A stem that leaves about 32 x 32 cells, so that three halvings end at about 4 x 4."""
+    return lambda img_size: Architecture(
+        timm_name, {"stem_stride": 1 if img_size <= 48 else 2 if img_size <= 112 else 4}
+    )
+
+
 def _swin_nano(img_size: int) -> Architecture:
     return Architecture("swin_nano", {"patch_size": 2 if img_size <= 48 else 4 if img_size <= 112 else 8})
 
@@ -99,10 +106,16 @@ ALIASES: dict[str, Callable[[int], Architecture]] = {
     "t2t_vit_7": _strided("t2t_vit_7", "strides", t2t.strides_for),
     "t2t_vit_14": _strided("t2t_vit_14", "strides", t2t.strides_for),
     "t2t_vit_t_14": _strided("t2t_vit_t_14", "strides", t2t.strides_for),
+    "hybrid_nano": _hybrid("hybrid_nano"),
+    "conv_nano": _hybrid("conv_nano"),
     "swin_nano": _swin_nano,
     "swin_tiny": _swin_tiny,
     "pvt_b0": _pvt_b0,
 }
+
+
+# Members of our own family, from plain convolutions on.
+HYBRIDS = ("conv_nano", "hybrid_nano")
 
 
 def architecture(name: str, img_size: int) -> Architecture:

@@ -96,15 +96,14 @@ def _check_value(key: str, value: Any) -> None:
 
 
 def _check_word(key: str, value: str) -> None:
-    if not WORD.fullmatch(value):
+    if value and key.endswith(("_layer", *LAYERS)):
+        choices = next((names for end, names in LAYERS.items() if f"_{key}".endswith(f"_{end}")), ())
+        if not choices:
+            raise _refused(key, value, f"no name stands for such a layer, only for {', '.join(LAYERS)}")
+        if value.lower().replace("_", "") not in {name.replace("_", "") for name in choices}:
+            raise _refused(key, value, f"unknown layer; choices: {', '.join(choices)}")
+    elif not WORD.fullmatch(value):
         raise _refused(key, value, "should be a word of letters, digits, _ and -")
-    if not key.endswith(("_layer", *LAYERS)) or not value:
-        return
-    choices = next((names for end, names in LAYERS.items() if re.search(rf"(^|_){end}$", key)), ())
-    if not choices:
-        raise _refused(key, value, f"no name stands for such a layer, only for {', '.join(LAYERS)}")
-    if re.sub("_", "", value.lower()) not in {re.sub("_", "", name) for name in choices}:
-        raise _refused(key, value, f"unknown layer; choices: {', '.join(choices)}")
 
 
 def _refused(key: str, value: Any, why: str) -> UsageError:

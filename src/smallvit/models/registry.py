@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def config(size: int, first_conv: str, classifier: str, fixed_size: bool, paper: str = "") -> dict[str, Any]:
+def config(size: int, first_conv: str | None, classifier: str, fixed_size: bool, paper: str = "") -> dict[str, Any]:
     """A timm default_cfg for a model without published weights; `paper` is where it comes from, none if it is ours."""
     return {
         "url": "",

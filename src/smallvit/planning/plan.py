@@ -17,6 +17,7 @@ from smallvit.evaluation.floors import pixel_floors
 from smallvit.models.aliases import architecture
 from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import declared_curves, objectives
+from smallvit.planning.cautions import cautions
 from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.cut_short import cut_short
 from smallvit.planning.resolve import (
@@ -28,16 +29,18 @@ from smallvit.planning.resolve import (
     resolve_split,
     resolve_training,
 )
+from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
-from smallvit.training.budget import epochs_within
+from smallvit.training.budget import seconds_to_judge, steps_within
 from smallvit.training.build import build_training
 from smallvit.training.initial import already_seen, digest, initial_file, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
-FINISH_SECONDS = 10.0  # what evaluation and the report take at the end of a budget
+REPORT_SECONDS = 4.0  # what the report takes at the end of a budget
+REPLAN_AT = 0.1  # of the steps: then their speed is known, and what is left is counted anew
 
 
 class Plan(NamedTuple):
@@ -73,12 +76,14 @@ def prepare(asked: Recipe, started: float | None = None, with_floors: bool = Tru
     training = _build(choices.recipe, images, split)
     if training.transferred:
         _tell_of_start(choices, training.transferred, images, split)
+    resolve_speed(choices, asked, training)
     floors = compute_floors(images, split) if with_floors else {}
     by_budget = choices["epochs"] == "auto"
     if by_budget:
-        _spend_budget(choices, training, started)
+        _spend_budget(choices, training, len(split.test) or len(split.val), started)
     _tell_of_losses(choices, training)
     plan = Plan(asked, choices.recipe, choices.made, images, split, floors)
+    training.recipe = plan.recipe  # with what was chosen after it was built
     return Prepared(plan, None if by_budget else training)
 
 
@@ -103,7 +108,7 @@ def _start_from(choices: Choices, asked: Recipe, channels: int) -> None:
     start = initial_model(file)
     if start is None:
         return
-    if "name" not in asked.model.model_fields_set:
+    if asked.model.name == "auto" or "name" not in asked.model.model_fields_set:
         choices.record("model.name", start.timm_name, "the model to start from")
     elif architecture(asked.model.name, start.img_size).timm_name != start.timm_name:
         return
@@ -164,13 +169,18 @@ def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     return training
 
 
-def _spend_budget(choices: Choices, training: Training, started: float) -> None:
+def _spend_budget(choices: Choices, training: Training, judged: int, started: float) -> None:
+    """Steps instead of a time. `judged` images are looked at when all is done."""
     say("measuring a step for the budget")
-    left = choices["budget"] - (time.monotonic() - started) - FINISH_SECONDS
     with fixed_threads(choices["threads"]):
-        epochs, why = epochs_within(training, left)
+        finish = REPORT_SECONDS + seconds_to_judge(training, judged)
+        steps, why = steps_within(training, choices["budget"] - finish - (time.monotonic() - started))
+    epochs = -(-steps // len(training.loader))
     choices.choose("epochs", epochs, f"a budget of {choices['budget']:.0f} s: {why}")
-    choices.put("budget", None)  # spent: the same run again is this many epochs, not this much time
+    choices.put("steps", steps)
+    if steps >= 2 / REPLAN_AT:
+        choices.put("replan", {"at": int(steps * REPLAN_AT), "seconds": choices["budget"] - finish})
+    choices.put("budget", None)  # spent: the same run again is this many steps, not this much time
     resolve_epochs(choices)
 
 
@@ -255,6 +265,8 @@ def show_plan(plan: Plan) -> None:
     if plan.floors:
         floors = ", ".join(f"{floor['label']} {floor['accuracy']:.1%}" for floor in plan.floors.values())
         say(f"to beat: {floors}")
+    for caution in cautions(plan.recipe, plan.images, plan.split):
+        warn(caution)
 
 
 def _short(value: Any) -> str:

@@ -11,7 +11,7 @@ from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
 from smallvit.data.split import Split, auto_test, auto_val
 from smallvit.errors import UsageError
-from smallvit.models.aliases import architecture
+from smallvit.models.aliases import HYBRIDS, architecture
 from smallvit.models.features import check_model_name
 from smallvit.objectives.base import TaskInfo, all_options, auxiliaries, objectives, options_of
 from smallvit.planning.choices import Choices
@@ -21,6 +21,7 @@ MOST_CPU_SIZE = 128
 SAMPLES_CPU = 200_000  # images seen in training when the epochs are ours to choose: minutes on a laptop
 SAMPLES_GPU = 4_000_000
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
+MATRIX_LR = 0.12
 
 
 def resolve_machine(choices: Choices) -> None:
@@ -30,10 +31,6 @@ def resolve_machine(choices: Choices) -> None:
     choices.choose("device", device, "a GPU is there" if device == "cuda" else "no GPU was found")
     check_device(choices["device"])
     choices.choose("threads", torch.get_num_threads(), "torch's default on this machine")
-    fast = has_fast_bf16(choices["device"])
-    choices.choose(
-        "precision", "bf16" if fast else "fp32", "the device is fast at bf16" if fast else "no fast bf16 units"
-    )
 
 
 def check_device(name: str) -> torch.device:
@@ -72,6 +69,10 @@ def resolve_size(choices: Choices, source: Source) -> None:
         choices.choose("data.white", source.white, "what the bits that the files with 16 use can hold")
     size = choices["data.img_size"]
     small = side <= size
+    if choices["model.name"] in ("auto", *HYBRIDS):
+        choices.choose("augment.crop", "pad", "in short runs small shifts are worth more than large crops")
+        choices.choose("augment.padding", 1 / 16, "in short runs small shifts are worth more than large ones")
+    choices.choose("augment.padding", 0.125, "usual")
     choices.choose("augment.crop", "pad" if size <= 48 else "resized", f"{size} px images")
     roomy = small or choices["augment.crop"] != "resized"
     margin = size if roomy else 2 * round(size * CACHE_MARGIN / 2)
@@ -82,7 +83,12 @@ def resolve_size(choices: Choices, source: Source) -> None:
             f"data.cache_size = {cached} is smaller than data.img_size = {size}: leave it out, or raise it"
         )
     flip = 0.5 if source.mirrors else 0.0
-    choices.choose("augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit is another sign")
+    choices.choose(
+        "augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit or letter is another sign"
+    )
+    mirrored = choices["augment.flip"] > 0 and _classifies(choices)
+    why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
+    choices.choose("data.flips", mirrored, why)
 
 
 def resolve_split(choices: Choices, images: ImageSet) -> None:
@@ -94,7 +100,7 @@ def resolve_split(choices: Choices, images: ImageSet) -> None:
     test = auto_test(images)
     choices.choose("data.test", test, why[type(test)])
     val = auto_val(images, choices.recipe.data)
-    choices.choose("data.val", val, why[type(val)])
+    choices.choose("data.val", val, "nothing is selected by it" if val == "none" else why[type(val)])
 
 
 def resolve_training(choices: Choices, images: ImageSet, split: Split) -> None:
@@ -136,7 +142,8 @@ def resolve_objective(choices: Choices, images: ImageSet, split: Split) -> None:
 
 
 def resolve_model(choices: Choices) -> None:
-    """What a short name means at this size, and the keywords that go with it."""
+    """Which model, what a short name means at this size, and the keywords that go with it."""
+    choices.choose("model.name", "conv_nano", "the best we know for few images and little time")
     name, size = choices["model.name"], choices["data.img_size"]
     meant = architecture(name, size)
     choices.choose("model.timm_name", meant.timm_name, f"what {name} means at {size} px")
@@ -146,6 +153,15 @@ def resolve_model(choices: Choices) -> None:
 
 def resolve_optimizer(choices: Choices, n: int) -> None:
     """Weight decay, batch and learning rate for `n` training images."""
+    if choices["model.name"] in HYBRIDS and choices["objective.name"] == "supervised":
+        choices.choose("optimizer.name", "muon", "it learns most in the fewest steps of this family of models")
+    choices.choose("optimizer.name", "adamw", "usual for transformers")
+    if choices["optimizer.name"] == "muon":
+        choices.choose("batch_size", min(64, max(2, n // 2)), "small batches, many steps")
+        choices.choose("optimizer.lr", 0.015, "for biases and the classifier, beside Muon")
+        choices.choose("optimizer.matrix_lr", MATRIX_LR, "of the filters, whose size Muon keeps")
+    elif choices["optimizer.matrix_lr"] == "auto":
+        choices.put("optimizer.matrix_lr", MATRIX_LR)  # not used, so not told
     sgd = choices["optimizer.name"] == "sgd"
     # AdamW multiplies its decay by the rate alone, SGD adds it to the gradient, where 0.05 would be far too much.
     choices.choose("optimizer.weight_decay", 5e-4 if sgd else 0.05, "usual for SGD" if sgd else "usual for AdamW")
@@ -165,13 +181,10 @@ def resolve_length(choices: Choices, n: int) -> None:
 
 
 def resolve_selection(choices: Choices, split: Split) -> None:
-    """Which weights become the model."""
+    """Which weights become the model. Few validation images would rather choose a lucky epoch than a good one."""
     if not _classifies(choices):
         choices.choose("select", "last", "what pretraining is for is not known yet")
-    elif len(split.val):
-        choices.choose("select", "best", "judged on the validation part")
-    else:
-        choices.choose("select", "last", "there is no validation part")
+    choices.choose("select", "last", "the schedule ends with the best weights; few images choose none better")
     if choices["select"] == "best" and not len(split.val):
         raise UsageError("select = best needs a validation part: give --val 0.15, or select=last")
 
@@ -189,6 +202,7 @@ def _classifies(choices: Choices) -> bool:
 
 def resolve_names(choices: Choices) -> None:
     """The model must exist; objective and auxiliaries fill in their own defaults, and refuse what they do not know."""
-    check_model_name(choices["model.name"])
+    if choices["model.name"] != "auto":
+        check_model_name(choices["model.name"])
     for section, options in all_options(choices.recipe).items():
         choices.put(section, options)

@@ -12,6 +12,7 @@ from smallvit.data.sources import shown
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
+from smallvit.report.verdict import against_floors, floor_scores, run_score
 from smallvit.runs.atomic import replacing
 from smallvit.runs.axes import replicate_word, several
 from smallvit.runs.folder import RunFolder
@@ -75,6 +76,9 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     _print(table)
     for run, result in zip(runs, results, strict=True):
         _say_balanced(result["parts"][part], run.path.name if len(runs) > 1 else "")
+        score = run_score(run.recipe.model.name if len(runs) == 1 else run.path.name, result["parts"][part], 0)
+        verdict = against_floors(score, floor_scores(result["floors"]), result.get("judged_by") == "k-NN")
+        print(f"{verdict.word}: {verdict.text}")
 
 
 def _unjudged(run: RunFolder) -> str:

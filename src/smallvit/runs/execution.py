@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,8 +25,16 @@ LogType = type[TensorBoardLog] | type[WandbLog]
 LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
 
 
-def execute(run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: Training | None = None) -> None:
-    """Train, judge, report: from wherever the folder, which is held, stands. A new run goes on with the `training` of its planning."""
+def execute(
+    run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: Training | None = None,
+    started: float | None = None,
+) -> None:  # fmt: skip
+    """Train, judge, report: from wherever the folder, which is held, stands.
+
+    A new run goes on with the `training` of its planning. `started` is when the clock of a budget began
+    (time.monotonic).
+    """
+    started = time.monotonic() if started is None else started
     check_device(plan.recipe.device)
     try:
         with fixed_threads(resolved(plan.recipe.threads)):
@@ -33,7 +42,7 @@ def execute(run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: 
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
             try:
-                run_session(run.path, t, open_logs)
+                run_session(run.path, t, open_logs, spent=time.monotonic() - started)
             except Collapsed as error:  # the run ends here, with all that shows it
                 collapse = str(error)
             finally:

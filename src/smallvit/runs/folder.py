@@ -3,6 +3,7 @@
 recipe.json             what was asked, what it resolved to, and why
 env.json  split.json    the machine and versions; the rows of each part
 floors.json             what needs no deep model, on the same parts
+decision.json           how many steps a budget allows, once their speed was known
 metrics.jsonl           one record per line, the truth about the course of training
 model.safetensors       the weights that were evaluated, with all that prediction needs in its header
 results.json            accuracy beside the floors, confusion, worst mistakes
@@ -189,7 +190,7 @@ _FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is be
 _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
-    "features.safetensors", "probe.json",
+    "features.safetensors", "probe.json", "decision.json",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How many epochs fit into a given time: measured on a copy of the run, so that nothing of it is used up.
+"""How many steps fit into a given time: measured on a copy of the run, so that nothing of it is used up.
 
 Where the views change while training runs, a step is measured with the smallest and with the largest ones, and those
 between cost in proportion to their pixels. What attention costs grows faster than pixels, so this errs on the safe side.
@@ -26,6 +26,7 @@ MEASURED_SECONDS = 3.0
 MARGIN = 0.9  # of the time left: machines slow down, never up
 MOST_EPOCHS = 1_000
 MOST_VALIDATIONS = 40
+PREDICTED = 128  # images, to see how long an answer takes
 
 
 class StepCost(NamedTuple):
@@ -45,20 +46,26 @@ class StepCost(NamedTuple):
         return f"{least} ms a step" if least == most else f"{least} to {most} ms a step"
 
 
-def epochs_within(t: Training, seconds: float) -> tuple[int, str]:
-    """The number of epochs that end within `seconds` from now, and the measurement in words."""
+def steps_within(t: Training, seconds: float) -> tuple[int, str]:
+    """The number of steps that end within `seconds` from now, and the measurement in words."""
     started = time.perf_counter()
     cost = measure_cost(t, MOST_EPOCHS) if seconds > 0 else StepCost((1, 1), (0.0, 0.0))
     seconds -= time.perf_counter() - started
     steps = len(t.loader)
-    epochs = fitting_epochs(seconds, lambda epochs: seconds_of(t, cost, epochs, min(epochs, MOST_VALIDATIONS)))
+
+    def takes(epochs: int) -> float:
+        return seconds_of(t, cost, epochs, min(epochs, MOST_VALIDATIONS))
+
+    epochs = fitting_epochs(seconds, takes)
     if epochs < 1:
         needed = f", but one epoch of {steps} steps takes about {seconds_of(t, cost, 1, 1) / MARGIN:.0f} s"
         raise UsageError(
             f"the budget leaves {max(0, seconds):.0f} s for training{needed if cost.seconds[1] else ''}: "
             "raise --budget, or take fewer images or a smaller model"
         )
-    return epochs, f"{cost}, {steps} steps an epoch, {seconds:.0f} s left"
+    started_one = int(steps * (MARGIN * seconds - takes(epochs)) / (takes(epochs + 1) - takes(epochs)))
+    total = epochs * steps + (started_one if epochs < MOST_EPOCHS else 0)
+    return total, f"{cost}, {steps} steps an epoch, {seconds:.0f} s left"
 
 
 def fitting_epochs(seconds: float, takes: Callable[[int], float]) -> int:
@@ -74,6 +81,18 @@ def seconds_of(t: Training, cost: StepCost, epochs: int, validations: int) -> fl
     looked_at = judged_images(len(t.loader.rows), len(t.val_rows)) * resolved(t.recipe.data.img_size) ** 2
     a_look = looked_at / (t.loader.batch_size * cost.pixels[1]) * cost.seconds[1] / 3  # no backward pass
     return trained + validations * a_look
+
+
+def seconds_to_judge(t: Training, images: int) -> float:
+    """What the finished model takes to answer for so many images; measured on a few of those it is trained on."""
+    rows = t.loader.rows[: min(images, PREDICTED)]
+    if not len(rows):
+        return 0.0
+    predictor = t.exam(rows).predictor(t.step.backbone)
+    predictor.features(t.loader.images, rows)  # the first time takes longer
+    before = time.perf_counter()
+    predictor.features(t.loader.images, rows)
+    return (time.perf_counter() - before) * images / len(rows)
 
 
 def measure_cost(t: Training, epochs: int) -> StepCost:

@@ -10,10 +10,11 @@ from timm.utils import ModelEmaV3
 from smallvit.data.augment import Augmenter
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages, Loader
+from smallvit.data.preparation import Preparation
 from smallvit.data.split import Split
 from smallvit.models.features import Backbone, check_size, create_backbone
 from smallvit.objectives.base import Objective, TaskInfo, auxiliaries, objectives, options_of
-from smallvit.randomness import key_of
+from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.budget import MOST_EPOCHS
 from smallvit.training.initial import load_initial_weights
@@ -21,6 +22,8 @@ from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
 from smallvit.training.step import Step, wrap
 from smallvit.types import ALONE, World
+
+WHITENED = 500  # images that the first filters are made of
 
 
 def build_training(
@@ -31,6 +34,8 @@ def build_training(
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
     backbone = build_backbone(recipe, images)
+    if with_init:
+        whiten(backbone, images, split, recipe)  # before what is given: filters that fit come from there
     transferred = (
         load_initial_weights(backbone, recipe.model, images.class_names) if recipe.model.init and with_init else None
     )
@@ -69,6 +74,14 @@ def build_backbone(recipe: Recipe, images: ImageSet) -> Backbone:
         model.timm_name, model.kwargs, num_classes=len(images.class_names) if classifies else 0,
         in_chans=resolved(recipe.data.in_chans), img_size=resolved(recipe.data.img_size), drop_path=model.drop_path,
     )  # fmt: skip
+
+
+def whiten(backbone: Backbone, images: ImageSet, split: Split, recipe: Recipe) -> None:
+    """Give a model that asks for it the training images that its first filters are made of."""
+    fit = getattr(backbone.model, "whiten", None)
+    if callable(fit):
+        few = split.train[torch.randperm(len(split.train), generator=generator(recipe.seed, "whiten"))[:WHITENED]]
+        fit(Preparation.of(recipe.data.model_dump()).normalised(images.images_NCSS[few]))
 
 
 def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Split) -> Step:

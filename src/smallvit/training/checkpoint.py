@@ -81,7 +81,7 @@ def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) ->
 
 def load_state(path: Path, t: Training) -> dict[str, Any]:
     tensors, header = read_tensors(path)
-    if header.get("total") != t.total:
+    if header.get("total") not in (t.planned, t.total):
         raise RunError(f"{path} belongs to a run of {header.get('total')} steps, not of {t.total}")
     try:
         t.step.load_state_dict(_under("step", tensors))
@@ -136,7 +136,10 @@ def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: i
         "model": t.recipe.model.timm_name,
         "kwargs": t.recipe.model.kwargs,
         "class_names": list(class_names),
-        **{key: getattr(data, key) for key in ("img_size", "cache_size", "in_chans", "white", "fit", "mean", "std")},
+        **{
+            key: getattr(data, key)
+            for key in ("img_size", "cache_size", "in_chans", "white", "fit", "mean", "std", "flips")
+        },
         "weights": {"which": which, "ema": t.ema is not None, "epoch": epoch},
     }
 

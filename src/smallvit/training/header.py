@@ -31,6 +31,7 @@ class ModelHeader(BaseModel):
     mean: list[float]
     std: list[Annotated[float, Field(gt=0)]]
     white: White = FULL_WHITE
+    flips: bool = False
     temperature: Annotated[float, Field(gt=0)] | None = None
 
     @field_validator("mean", "std")

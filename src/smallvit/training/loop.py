@@ -27,6 +27,13 @@ from smallvit.training.step import Step
 from smallvit.types import ALONE, Context, Loss, World
 
 
+class Decision(NamedTuple):
+    """After step `at` the run was given another number of steps than it was planned with."""
+
+    at: int
+    total: int
+
+
 class Best(NamedTuple):
     """The best validation so far. Ordered: accuracy first, then the smaller loss."""
 
@@ -51,11 +58,32 @@ class Training:
     world: World = ALONE
     transferred: Transfer | None = None  # what became of the weights that were given to start from
     done: int = 0  # steps taken
+    decision: Decision | None = None
     best: Best = field(default_factory=Best)
 
     @property
+    def planned(self) -> int:
+        """Steps, as the run was planned."""
+        return self.recipe.steps or resolved(self.recipe.epochs) * len(self.loader)
+
+    @property
     def total(self) -> int:
-        return resolved(self.recipe.epochs) * len(self.loader)
+        return self.decision.total if self.decision else self.planned
+
+    @property
+    def epochs(self) -> int:
+        """The last one may be cut short."""
+        return -(-self.total // len(self.loader))
+
+    @property
+    def place(self) -> float:
+        """Where training stands on the way that was planned: the steps taken, or, after a decision, as many as they
+        would have been. Learning rates and schedules follow it, so that they go on where they were.
+        """
+        if self.decision is None or self.done <= self.decision.at:
+            return self.done
+        at, total = self.decision
+        return at + (self.done - at) * (self.planned - 1 - at) / max(1, total - 1 - at)
 
     @property
     def evaluated(self) -> Backbone:
@@ -85,10 +113,10 @@ class Tick(NamedTuple):
 def train(t: Training) -> Iterator[Tick]:
     while t.done < t.total:
         epoch, number = divmod(t.done, len(t.loader))
-        lr = learning_rate(t.recipe.schedule, resolved(t.recipe.optimizer.lr), t.done, t.total, len(t.loader))
+        lr = learning_rate(t.recipe.schedule, resolved(t.recipe.optimizer.lr), t.place, t.planned, len(t.loader))
         loss, grad_norm = take_step(t, epoch, number, lr)
         t.done += 1
-        ends_epoch = number == len(t.loader) - 1
+        ends_epoch = number == len(t.loader) - 1 or t.done == t.total
         score = validate(t, epoch) if ends_epoch else None
         improved = is_better(score, t.best)
         if score is not None and improved:
@@ -100,10 +128,10 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     seed, precision = t.recipe.seed, resolved(t.recipe.precision)
     # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
     torch.manual_seed(key_of(seed, "step", t.done))
-    ctx = Context(epoch, t.done, t.done / max(1, t.total - 1), generator(seed, "objective", t.done, device=t.device))
+    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), generator(seed, "objective", t.done, device=t.device))
     t.step.train()
     for group in t.optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr  # a group of its own rate multiplies it by its lr_scale
     batch = t.loader.batch(epoch, number)
     with torch.autocast(t.device.type, torch.bfloat16, enabled=precision == "bf16"):
         loss: Loss = t.wrapped(batch, ctx)
@@ -121,8 +149,7 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
 
 def validate(t: Training, epoch: int) -> Score | None:
     """Judge the model after every `eval_every` epochs and after the last; how is the objective's own matter."""
-    last = epoch == resolved(t.recipe.epochs) - 1
-    if not (last or (epoch + 1) % resolved(t.recipe.eval_every) == 0):
+    if t.done < t.total and (epoch + 1) % resolved(t.recipe.eval_every):
         return None
     return t.step.objective.judge(t.evaluated, t.exam(t.val_rows))
 

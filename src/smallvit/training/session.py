@@ -22,6 +22,7 @@ from smallvit.recipe import resolved
 from smallvit.runs.atomic import append_line, read_lines, write_text
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.loop import Tick, Training, train
+from smallvit.training.replan import decide, read_decision, write_decision
 
 LOG_STEPS = 10  # steps between two records; reading the loss waits for the device, so not at every step
 
@@ -38,11 +39,15 @@ def state_file(folder: Path) -> Path:
     return folder / "state" / "latest.safetensors"
 
 
-def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
-    """Train until the last step. A kill at any moment loses at most `checkpoint_seconds` of work."""
+def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) -> None:
+    """Train until the last step. A kill at any moment loses at most `checkpoint_seconds` of work.
+
+    `spent` are the seconds of a budget that are gone when a new run begins.
+    """
     state = state_file(folder)
-    recorder = Recorder(folder, t, logs)
+    recorder = Recorder(folder, t, logs, spent)
     if state.exists():
+        t.decision = read_decision(folder)
         recorder.restore(load_state(state, t))
         say(f"going on after step {t.done:,} of {t.total:,}")
     else:
@@ -53,7 +58,9 @@ def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
     with fixed_threads(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
             recorder.add(tick)
-            advance(1, note=recorder.note)
+            if t.recipe.replan and tick.step == t.recipe.replan.at:
+                _replan(folder, t, recorder)
+            advance(1, note=recorder.note, total=t.total)
             if tick.improved and t.world.writes:
                 save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
             stopping = stop.is_set()
@@ -67,14 +74,23 @@ def run_session(folder: Path, t: Training, logs: list[Log]) -> None:
                 )
 
 
+def _replan(folder: Path, t: Training, recorder: Recorder) -> None:
+    """What was decided before a kill stays decided."""
+    if t.decision is None:
+        t.decision = decide(t, *recorder.clock())
+        if t.world.writes:
+            write_decision(folder, t.decision, t.planned)
+
+
 class Recorder:
     """Gathers steps and writes a record every few; a loss that is no number stops the run here.
 
     Where several processes train together each of them checks its steps, and one writes.
     """
 
-    def __init__(self, folder: Path, t: Training, logs: list[Log]) -> None:
+    def __init__(self, folder: Path, t: Training, logs: list[Log], spent: float = 0.0) -> None:
         self.folder = folder
+        self.before = (spent, 0.0)  # seconds before this session: of the budget, and of those in training
         self.t = t
         self.logs = logs
         self.window: list[dict[str, Tensor]] = []  # steps that no record tells of yet
@@ -87,7 +103,14 @@ class Recorder:
     def state(self) -> dict[str, Any]:
         """What a later session needs to write the records that this one would have written."""
         window = [{name: float(value) for name, value in step.items()} for step in self.window]
-        return {"window": window, "epoch_loss": self.epoch_loss, "epoch_steps": self.epoch_steps}
+        clock = {"clock": list(self.clock())} if self.t.recipe.replan else {}
+        return {"window": window, "epoch_loss": self.epoch_loss, "epoch_steps": self.epoch_steps, **clock}
+
+    def clock(self) -> tuple[float, float]:
+        """Seconds of the budget that are gone, and those of them that went into steps, over all sessions."""
+        spent, trained = self.before
+        here = time.monotonic() - self.started
+        return spent + here, trained + here
 
     def restore(self, state: dict[str, Any]) -> None:
         self.checked = self.t.done
@@ -97,6 +120,8 @@ class Recorder:
                 for step in state["window"]
             ]
             self.epoch_loss, self.epoch_steps = state["epoch_loss"], state["epoch_steps"]
+            spent, trained = state.get("clock", self.before)
+            self.before = (spent, trained)
 
     def add(self, tick: Tick) -> None:
         self.window.append({"loss": tick.loss, "grad_norm": tick.grad_norm, **tick.parts})
@@ -157,7 +182,7 @@ class Recorder:
 
     def _show(self, tick: Tick, loss: float) -> None:
         """What stands beside the bar."""
-        self.note = f"epoch {tick.epoch + 1}/{self.t.recipe.epochs} loss {loss:.3f}"
+        self.note = f"epoch {tick.epoch + 1}/{self.t.epochs} loss {loss:.3f}"
         if self.t.recipe.select == "best" and self.t.best.epoch >= 0:
             self.note += f" best val {self.t.best.accuracy:.1%}"
         elif self.val is not None:
@@ -174,7 +199,7 @@ class Recorder:
     def _collapse(self, tick: Tick, what: str) -> str:
         lr = resolved(self.t.recipe.optimizer.lr)
         return (
-            f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.recipe.epochs} {what}, so the model "
+            f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.epochs} {what}, so the model "
             f"hardly tells images apart. Try a new run with a smaller learning rate "
             f"(--lr {lr / 4:.2g}), a longer warm-up or a larger batch; a run with --set objective.allow_collapse=true "
             "goes on all the same"

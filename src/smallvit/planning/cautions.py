@@ -1,0 +1,37 @@
+"""What should be said before the start, because it will spoil the result: too little of something, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from smallvit.data.imageset import ImageSet
+from smallvit.data.split import Split
+from smallvit.recipe import Recipe, resolved
+
+FEW_EPOCHS = 10
+FEW_TEST_IMAGES = 50
+
+
+def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
+    """One sentence for each."""
+    if (epochs := resolved(recipe.epochs)) < FEW_EPOCHS and recipe.steps:
+        yield (
+            f"the budget is enough for {epochs} epochs, and under {FEW_EPOCHS} little is learned: give more time, a smaller "
+            "--img-size or fewer images"
+        )
+    if len(images.class_names) == 1:
+        return
+    counts_K = torch.bincount(images.labels_N[split.train], minlength=len(images.class_names))
+    if lonely := [images.class_names[klass] for klass in (counts_K == 1).nonzero()[:, 0].tolist()]:
+        more = f" and {len(lonely) - 3} more" if len(lonely) > 3 else ""
+        yield (
+            f"{', '.join(lonely[:3])}{more}: one training image; a class is learned from several: add images, or leave the "
+            "class out"
+        )
+    if 0 < len(split.test) < FEW_TEST_IMAGES:
+        yield (
+            f"{len(split.test)} test images: the accuracy will be known to within about "
+            f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
+        )

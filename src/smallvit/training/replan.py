@@ -1,0 +1,50 @@
+"""A run with a budget counts its steps anew, once, when its speed is known.
+
+Planning measures a few steps and sets their number. After a part of them, which the recipe names, the time that is left
+is divided by what a step really took. The decision is written and synced before the first step that depends on it, so a
+run that is killed afterwards ends with the weights it would have had.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from smallvit.console import say
+from smallvit.errors import RunError
+from smallvit.runs.atomic import write_text
+from smallvit.training.loop import Decision, Training
+
+FILE = "decision.json"
+MOST_CHANGE = 4.0  # times the planned steps that are left, either way: a pause of the machine is no speed
+
+
+def read_decision(folder: Path) -> Decision | None:
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        at, total = int(stored["at"]), int(stored["total"])
+        if not 0 < at < total:
+            raise ValueError(f"a run of {total} steps decides nothing after step {at}")
+        return Decision(at, total)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"cannot read {path}: {error}") from None
+
+
+def decide(t: Training, spent: float, trained: float) -> Decision:
+    """How many steps fit. `spent` seconds of the budget are gone, `trained` of them in the steps so far."""
+    replan = t.recipe.replan
+    assert replan is not None
+    planned = t.planned - t.done
+    fitting = (replan.seconds - spent) / (trained / t.done)
+    left = round(min(max(fitting, planned / MOST_CHANGE, 1), planned * MOST_CHANGE))
+    return Decision(t.done, t.done + left)
+
+
+def write_decision(folder: Path, decision: Decision, planned: int) -> None:
+    at, total = decision
+    write_text(folder / FILE, json.dumps({"at": at, "total": total, "planned": planned}) + "\n")
+    if total != planned:
+        say(f"after {at:,} steps the speed is known: {total:,} steps fit, {planned:,} were planned")

@@ -1,0 +1,113 @@
+"""The mean of the answers for an image and its mirror image: where it is asked for, and where a file says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import smallvit
+from helpers import make_folder, write_npz
+from smallvit.data.preparation import Preparation
+from smallvit.errors import RunError
+from smallvit.evaluation.predictor import Predictor
+from smallvit.models.features import create_backbone
+from smallvit.planning.plan import make_plan, read_plan
+from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
+
+TINY: dict[str, Any] = {"model": "conv_nano", "epochs": 1, "batch_size": 4, "threads": 1, "show_progress": False}
+SETTINGS = {"precision": "fp32"}
+
+
+def predictor(flips: bool | None) -> Predictor:
+    torch.manual_seed(0)
+    backbone = create_backbone("conv_nano", {}, num_classes=3, in_chans=3, img_size=8)
+    keys: dict[str, Any] = {"img_size": 8, "cache_size": 8, "in_chans": 3, "fit": "crop"}
+    given = {} if flips is None else {"flips": flips}
+    preparation = Preparation.of({**keys, "mean": [0.4] * 3, "std": [0.2] * 3, **given})
+    return Predictor(backbone, preparation, ("cat", "dog", "emu"))
+
+
+def pixels() -> Tensor:
+    return torch.randint(0, 256, (5, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_answer_is_the_mean_of_both() -> None:
+    images = pixels()
+    plain, mirrored = (predictor(False).logits(given) for given in (images, images.flip(3)))
+    assert not torch.allclose(plain, mirrored)
+    both = predictor(True)
+    torch.testing.assert_close(both.logits(images), (plain + mirrored) / 2)
+    torch.testing.assert_close(both.logits(images.flip(3)), both.logits(images))
+    torch.testing.assert_close(both.probabilities(images), ((plain + mirrored) / 2).softmax(1))
+
+
+def test_features_are_of_the_image_itself() -> None:
+    assert torch.equal(predictor(True).features(pixels()), predictor(False).features(pixels()))
+
+
+def test_who_says_nothing_means_no() -> None:
+    assert torch.equal(predictor(None).logits(pixels()), predictor(False).logits(pixels()))
+
+
+# ---- in a run ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> smallvit.Run:
+    folder = tmp_path_factory.mktemp("flips")
+    photos = make_folder(folder / "photos", {"cat": 12, "dog": 12})
+    return smallvit.train(photos, **TINY, settings=SETTINGS, out=folder / "run")
+
+
+def test_a_run_stores_it_and_answers_by_it(run: smallvit.Run) -> None:
+    file = run.path / "model.safetensors"
+    assert run.recipe.data.flips is True and read_tensors(file)[1]["flips"] is True
+    plan = read_plan(run)
+    stored = read_tensors(run.path / "predictions.safetensors")[0]
+    p = load_model(file).predictor
+    torch.testing.assert_close(p.logits(plan.images, plan.split.test).softmax(1), stored["probabilities"])
+    squares = plan.images.images_NCSS[plan.split.test]
+    single = nn.functional.softmax((_plain(file, squares) + _plain(file, squares.flip(3))) / 2, 1)
+    torch.testing.assert_close(single, stored["probabilities"])
+
+
+def _plain(file: Path, images_NCSS: Tensor) -> Tensor:
+    p = load_model(file).predictor
+    unflipped = Preparation.of({**vars(p.preparation), "flips": False})
+    return Predictor(p.backbone, unflipped, p.class_names).logits(images_NCSS)
+
+
+def test_a_file_from_before_answers_as_it_did(run: smallvit.Run, tmp_path: Path) -> None:
+    tensors, header = read_tensors(run.path / "model.safetensors")
+    del header["flips"]
+    write_tensors(tmp_path / "old.safetensors", tensors, header)
+    old = load_model(tmp_path / "old.safetensors").predictor
+    images = pixels()[:, :, :, :].repeat(1, 1, 2, 2)[..., :12, :12]
+    assert torch.equal(old.logits(images), _plain(run.path / "model.safetensors", images))
+    write_tensors(tmp_path / "odd.safetensors", tensors, {**header, "flips": "sideways"})
+    with pytest.raises(RunError, match=r"odd\.safetensors.*flips"):
+        load_model(tmp_path / "odd.safetensors")
+
+
+# ---- when it is chosen ---------------------------------------------------------------------------------
+
+
+def chosen(data: str | Path, settings: dict[str, Any] | None = None, **flags: Any) -> Any:
+    asked = smallvit.make_recipe(data=data, settings={**SETTINGS, **(settings or {})}, **{
+        **{key: value for key, value in TINY.items() if key != "show_progress"}, **flags})  # fmt: skip
+    return make_plan(asked, with_floors=False).recipe.data.flips
+
+
+def test_where_nothing_was_mirrored_it_is_left_out(tmp_path: Path) -> None:
+    photos = write_npz(tmp_path / "photos.npz", n=40)
+    assert chosen(photos) is True
+    assert chosen(photos, {"augment.flip": 0.0}) is False
+    assert chosen(photos, {"data.flips": False}) is False
+    assert chosen(photos, {"augment.flip": 0.0, "data.flips": True}) is True
+    assert chosen("digits", per_class=4) is False
+    letters = make_folder(tmp_path / "letters", {"a": 12, "b": 12})
+    assert chosen(letters) is False
