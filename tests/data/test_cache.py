@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -178,19 +179,20 @@ def test_unwritable_cache_works_with_a_note(
     assert "decoded for this run only" in said
 
 
-@pytest.fixture
+@contextmanager
 def small_files_only() -> Iterator[None]:
-    """As on a full disk: no file may grow beyond 4 kB."""
+    """As on a full disk: no file may grow beyond 4 kB; nor may the log of the tests, so only around what is tested."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("small_files_only")
 def test_full_disk_is_an_error_not_a_crash(cache: Path, photos: Path) -> None:
-    with pytest.raises(DataError, match=r"no room for the decoded images.*set SMALLVIT_CACHE"):
+    with small_files_only(), pytest.raises(DataError, match=r"no room for the decoded images.*set SMALLVIT_CACHE"):
         load(photos, size=64)
     assert beside_the_notes(cache) == []
 
