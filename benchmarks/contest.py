@@ -294,11 +294,8 @@ def tables(record: dict[str, Any], against: str) -> str:
         by_entrant = {entrant: seeds_of(record, entrant, name) for entrant in [*OURS, *TRIES]}
         by_entrant = {entrant: found for entrant, found in by_entrant.items() if found}
         if by_entrant:
-            lines += [
-                "",
-                f"**{name}**: {facts['train']:,} training and {facts['test']:,} test images, {facts['classes']} classes.",
-                "",
-            ]
+            counts = f"{facts['train']:,} training and {facts['test']:,} test images, {facts['classes']} classes"
+            lines += ["", f"**{name}**: {counts}.", ""]
             lines += accuracy_table(by_entrant)
             lines += difference_table(by_entrant, against)
     lines += ["", *(f"broke: {key}: {why}" for key, why in record["broken"].items())]
