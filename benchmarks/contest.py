@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 
 from rivals.sets import SETS, prepared
 from rivals.tries import TRIES, Settings
-from smallvit.environment import environment
 from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
-from smallvit.run import write_text
+from smallvit.runs.atomic import write_text
+from smallvit.runs.environment import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "contest"

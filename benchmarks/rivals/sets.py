@@ -18,7 +18,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
 from smallvit.data.split import make_split
 from smallvit.recipe import DataSpec
-from smallvit.run import replacing
+from smallvit.runs.atomic import replacing
 
 
 class Rows(NamedTuple):

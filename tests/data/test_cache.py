@@ -24,32 +24,6 @@ from smallvit.data.sources import open_source
 from smallvit.errors import DataError
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of this test's own."""
-    monkeypatch.setenv("SMALLVIT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    return make_folder(tmp_path / "photos", {"cat": 3, "dog": 3})
-
-
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were decoded, as they are."""
-    found: list[Path] = []
-    read_image = files.read_image
-
-    def reading(path: Path, *rest: object) -> torch.Tensor:
-        found.append(path)
-        return read_image(path, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(files, "read_image", reading)
-    return found
-
-
 def load(path: str | Path, size: int = 12, fit: str = "crop", channels: int = 3) -> ImageSet:
     return open_source(str(path)).load(size, fit, channels)  # type: ignore[arg-type]
 

@@ -13,36 +13,10 @@ import pytest
 import torch
 
 from helpers import make_folder
-from smallvit.data import files
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
 
 WHOLE, STREAMED = 8.0, 0.0  # gigabytes that may be decoded
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SMALLVIT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    return make_folder(tmp_path / "photos", {"cat": 3, "dog": 3})
-
-
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were decoded, as they are."""
-    found: list[Path] = []
-    read_image = files.read_image
-
-    def reading(path: Path, *rest: object) -> torch.Tensor:
-        found.append(path)
-        return read_image(path, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(files, "read_image", reading)
-    return found
 
 
 def load(path: Path, limit_gb: float = WHOLE, size: int = 12) -> ImageSet:
