@@ -460,7 +460,7 @@ def test_a_run_with_the_loss(tmp_path: Path) -> None:
 def test_the_loss_draws_from_nothing_that_the_rest_draws_from(tmp_path: Path) -> None:
     """With weight 0 the model is the one of a run without the loss."""
     common: dict[str, Any] = {
-        "epochs": 2, "per_class": 20, "threads": 1, "show_progress": False, "mixup": 0.5,
+        "epochs": 2, "per_class": 20, "threads": 1, "show_progress": False, "mixup": 0.5, "precision": "fp32",
     }  # fmt: skip
     without = smallvit.train("digits", out=tmp_path / "without", **common)
     silent = smallvit.train("digits", out=tmp_path / "with", aux="drloc", settings={"aux.drloc.weight": 0.0}, **common)

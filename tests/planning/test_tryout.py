@@ -13,7 +13,14 @@ from smallvit.planning.choices import Choice
 from smallvit.planning.plan import Plan, prepare
 from smallvit.training.build import build_training
 
-ASKED: dict[str, Any] = {"data": "digits", "model": "conv_nano", "per_class": 4, "epochs": 1, "batch_size": 8}
+ASKED: dict[str, Any] = {
+    "data": "digits",
+    "img_size": 16,
+    "model": "conv_nano",
+    "per_class": 4,
+    "epochs": 1,
+    "batch_size": 8,
+}
 # Milliseconds of a step, by threads and precision.
 Speeds = dict[tuple[int, str], float]
 

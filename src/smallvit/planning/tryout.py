@@ -15,6 +15,7 @@ from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
 TRIED_SECONDS = 0.7
+TINY = 16  # px
 WORTH_IT = 0.9  # of the time: what saves less stays as it was
 
 
@@ -34,6 +35,9 @@ def choose_precision(choices: Choices, training: Training) -> None:
         fast = has_fast_bf16(device)
         why = "the device is fast at bf16" if fast else "no fast bf16 units"
         choices.choose("precision", "bf16" if fast else "fp32", why)
+        return
+    if choices["data.img_size"] < TINY:
+        choices.choose("precision", "fp32", "images this small gain nothing from 16 bits")
         return
     wide, narrow = (_step_ms(training, choices["threads"], precision) for precision in ("fp32", "bf16"))
     better = "bf16" if narrow < WORTH_IT * wide else "fp32"
