@@ -6,6 +6,7 @@ probe) in runs/inference.py; both are called from here, too.
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -17,6 +18,7 @@ from smallvit.console import bar, duration, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
+from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
 from smallvit.recipe import Recipe, flat
 from smallvit.report.page import write_report
@@ -93,7 +95,7 @@ def train(
         logs = check_logs(log)
         if out is not None:
             check_free(out, overwrite)
-        plan, training = prepare(asked, started)
+        plan, training, _ = prepare(asked, Clock(started))
         with claimed(out or default_folder(plan.recipe), overwrite) as folder:
             show_plan(plan)
             run = write_plan(folder, plan, command_line())
@@ -117,18 +119,16 @@ def train_seeds(
     starts = member_starts(asked.model.init, places) if asked.model.init else {}
     if starts:
         asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
-    whole = asked.budget
-    if whole:
-        asked = asked.model_copy(update={"budget": whole * min(jobs, seeds) / seeds})
+    turns = math.ceil(seeds / max(1, jobs))
     with quiet(not show_progress):
-        if whole and asked.budget:
-            say(f"{seeds} seeds share the budget of {duration(whole)}: {duration(asked.budget)} for each")
+        if asked.budget:
+            say(
+                f"{seeds} seeds share the budget of {duration(asked.budget)}: {duration(asked.budget / turns)} for each"
+            )
         if out is not None:
             check_free(out, overwrite)
-        plan = make_plan(asked, started)
-        # One decision for all: seeds that count their own steps could not be compared.
-        plan = plan._replace(recipe=plan.recipe.model_copy(update={"replan": None}))
-        show_plan(plan)
+        plan = make_plan(asked, Clock(started, turns))
+        show_plan(plan, turns)
         group = claimed_group(
             out or default_folder(plan.recipe), [Planned(place, _at(place, plan, starts)) for place in places],
             command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -60,6 +61,11 @@ class Training:
     done: int = 0  # steps taken
     decision: Decision | None = None
     best: Best = field(default_factory=Best)
+
+    def follow(self, recipe: Recipe) -> None:
+        """Take over what was chosen after it was built: the number of epochs, and what depends on it."""
+        self.recipe = recipe
+        self.loader.views_at = partial(self.step.objective.views_at, epochs=resolved(recipe.epochs))
 
     @property
     def planned(self) -> int:
@@ -128,7 +134,8 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     seed, precision = t.recipe.seed, resolved(t.recipe.precision)
     # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
     torch.manual_seed(key_of(seed, "step", t.done))
-    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), generator(seed, "objective", t.done, device=t.device))
+    draw = generator(seed, "objective", t.done, device=t.device)
+    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs))
     t.step.train()
     for group in t.optimizer.param_groups:
         group["lr"] = lr  # a group of its own rate multiplies it by its lr_scale
