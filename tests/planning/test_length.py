@@ -12,11 +12,21 @@ from smallvit import make_recipe
 from smallvit.errors import UsageError
 from smallvit.planning import length, tryout
 from smallvit.planning.choices import Choice
-from smallvit.planning.length import AIM, LEAST_EPOCHS, MOST_MINUTES_CPU, REPLAN_AT, REPORT_SECONDS, Clock
+from smallvit.planning.length import (
+    AIM,
+    LEAST_EPOCHS,
+    LOOKED_SHARE,
+    MOST_MINUTES_CPU,
+    REPLAN_AT,
+    REPORT_SECONDS,
+    Clock,
+)
 from smallvit.planning.plan import Plan, make_plan, prepare, show_plan
+from smallvit.training import budget
 
 ASKED: dict[str, Any] = {"data": "digits", "model": "vit_pico", "per_class": 8, "batch_size": 8, "threads": 1}
 STEPS = 10  # an epoch of these
+TEST_IMAGES = 359
 A_JUDGEMENT = 4.0  # seconds
 
 
@@ -25,7 +35,7 @@ def step(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds of a step, as a try would find them; a test may set another number. Judging takes 4 s."""
     seconds = [0.05]
     monkeypatch.setattr(tryout, "step_seconds", lambda training, threads, precision: seconds[0])
-    monkeypatch.setattr(length, "seconds_to_judge", lambda training, judged: A_JUDGEMENT)
+    monkeypatch.setattr(budget, "measure_answer", lambda training: A_JUDGEMENT / TEST_IMAGES)
     return seconds
 
 
@@ -71,13 +81,27 @@ def test_runs_that_follow_one_another_share_it_and_begin_each(step: list[float])
     assert made.recipe.replan is None, "one decision for all"
 
 
-@pytest.mark.parametrize(("budget", "turns"), [("10s", 0), ("39s", 0), ("70s", 2)])
+@pytest.mark.parametrize(("budget", "turns"), [("10s", 0), ("37s", 0), ("70s", 2)])
 def test_too_little_is_refused_with_what_would_do(budget: str, turns: int, step: list[float]) -> None:
     with pytest.raises(UsageError, match=r"leaves 0 s for training.*one epoch of 10 steps takes about 0.5 s") as error:
         planned(At(turns), budget=budget)
     needed = str(error.value).partition("raise --budget to ")[2].partition(",")[0]
     made, _ = planned(At(turns), budget=needed)
     assert made.recipe.steps is not None and made.recipe.steps >= STEPS
+
+
+def test_looks_that_select_nothing_take_little_of_it(step: list[float]) -> None:
+    """A look takes 3 s, and 40 of them would take a third of the time."""
+    made, choices = planned(At(), budget="400s", val=0.2, settings={"select": "last"})
+    assert len(made.split.test) == TEST_IMAGES
+    assert made.recipe.eval_every == choices["eval_every"].value and "5% of the time" in choices["eval_every"].why
+    a_look = A_JUDGEMENT / TEST_IMAGES * len(made.split.val)
+    assert made.recipe.steps is not None and made.recipe.epochs != "auto" and made.recipe.eval_every != "auto"
+    looks = made.recipe.epochs / made.recipe.eval_every
+    assert looks > 1 and looks * a_look <= LOOKED_SHARE * made.recipe.steps * step[0] * 1.1
+    selecting, others = planned(At(), budget="400s", val=0.2, settings={"select": "best"})
+    assert others["eval_every"].why == "about 40 looks in all"
+    assert selecting.recipe.steps is not None and selecting.recipe.steps < made.recipe.steps
 
 
 @pytest.mark.parametrize(("gone", "budget", "seconds"), [(0.0, None, 6.0), (10.0, 60.0, 2.5), (70.0, 60.0, -0.5)])
@@ -126,7 +150,9 @@ def test_what_was_given_is_not_bounded(step: list[float]) -> None:
 # ---- what is said --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("asked", "said"), [({"epochs": 5}, "20 s"), ({"epochs": 30}, "2 min"), ({"epochs": 3000}, "2.5 h")])
+@pytest.mark.parametrize(
+    ("asked", "said"), [({"epochs": 5}, "20 s"), ({"epochs": 30}, "2 min"), ({"epochs": 3000}, "2.5 h")]
+)
 def test_the_time_is_said_before_the_start(
     asked: dict[str, Any], said: str, step: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +166,7 @@ def test_the_time_is_said_before_the_start(
 
 def test_a_real_step_is_measured_where_nothing_was_tried() -> None:
     made = prepare(make_recipe(**ASKED, epochs=2), with_floors=False)
-    assert 0 < made.cost.seconds[0] and made.plan.seconds is not None and made.plan.seconds > REPORT_SECONDS
+    assert made.cost.seconds[0] > 0 and made.plan.seconds is not None and made.plan.seconds > REPORT_SECONDS
 
 
 def test_a_stored_plan_says_nothing_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,6 @@ from tiny_runs import Reference, all_tensors, assert_same_tensors, training
 from torch import nn
 
 import smallvit
-from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.recipe import ScheduleSpec
 from smallvit.training.budget import (
@@ -30,7 +29,6 @@ from smallvit.training.budget import (
 from smallvit.training.checkpoint import read_tensors
 from smallvit.training.loop import train
 from smallvit.training.optimizer import learning_rate, parameter_groups
-from smallvit.training.session import state_file
 from smallvit.training.step import Step
 from smallvit.types import Batch, Context, Loss, Seen
 

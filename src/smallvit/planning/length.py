@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 
 from smallvit.errors import UsageError
 from smallvit.planning.choices import Choices
 from smallvit.planning.resolve import resolve_epochs
 from smallvit.planning.tryout import TRIED_SECONDS
-from smallvit.training.budget import MOST_EPOCHS, StepCost, fitting_epochs, seconds_of, seconds_to_judge, steps_within
+from smallvit.training.budget import (
+    MOST_EPOCHS,
+    MOST_VALIDATIONS,
+    StepCost,
+    fitting_epochs,
+    seconds_of,
+    seconds_of_a_look,
+    steps_within,
+)
 from smallvit.training.loop import Training
 
 SAMPLES_CPU = 200_000  # images seen in training when the epochs are ours to choose: minutes on a laptop
@@ -21,8 +30,9 @@ SAMPLES_GPU = 4_000_000
 MOST_MINUTES_CPU = 10  # when the epochs are ours to choose
 LEAST_EPOCHS, USUAL_EPOCHS = 10, 20  # fewer are not chosen: for want of time, and for the number of images
 AIM = 0.985  # of a budget: the end is foreseen to within a few hundredths
+LOOKED_SHARE = 0.05  # of the time for steps, for looks at the validation part
 TRIED_SHARE = 0.05  # of what is left of a budget, for tries of threads and precision
-REPORT_SECONDS = 2.5  # files, report and the end of Python, on a machine that does nothing else
+REPORT_SECONDS = 1.5  # files and the report, on a machine that does nothing else
 REPLAN_AT = 0.6  # of the steps, or of their time: then the speed is known, and the steps that are left are counted anew
 MOST_SLOWDOWN = 8.0
 
@@ -69,9 +79,15 @@ class _Watch:
         self.clock.slowdown = min(max(1.0, wall / max(used, 1e-9)), MOST_SLOWDOWN)
 
 
-def resolve_length(choices: Choices, training: Training, cost: StepCost, clock: Clock, judged: int) -> float:
-    """Epochs, or steps where a budget counts them; seconds of all that is to come. `judged` images end the run."""
-    end = REPORT_SECONDS * clock.slowdown + seconds_to_judge(training, judged)
+def resolve_length(choices: Choices, training: Training, cost: StepCost, clock: Clock, judged: Sequence[int]) -> float:
+    """Epochs, or steps where a budget counts them; seconds of all that is to come.
+
+    `judged`: how many images each part has that the finished model is judged by. Without a classifier it takes the
+    training images, too, to find their neighbours.
+    """
+    known = 0 if training.step.objective.classifies else len(training.loader.rows)
+    answers = sum(known + part for part in judged if part)
+    end = REPORT_SECONDS * clock.slowdown + cost.answer * answers
     if choices["budget"] is not None:
         _spend_budget(choices, training, cost, clock, end)
     else:
@@ -91,7 +107,8 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
     """Steps instead of a time."""
     budget, an_epoch = choices["budget"], len(training.loader)
     gone, seconds = clock.gone, clock.for_steps(budget, end)
-    steps = steps_within(training, cost, seconds)
+    looks = _affordable_looks(choices, seconds, seconds_of_a_look(training, cost))
+    steps = steps_within(training, cost, seconds, looks)
     if steps < 1:
         one = seconds_of(training, cost, 1, 1)
         enough = math.ceil(budget + (one - seconds) * max(1, clock.turns) / AIM)
@@ -102,11 +119,21 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
     why = f"a budget of {budget:.0f} s: {cost}, {an_epoch} steps an epoch, {seconds:.0f} s for them"
     choices.choose("epochs", math.ceil(steps / an_epoch), why)
     choices.put("steps", steps)
+    if looks < MOST_VALIDATIONS:
+        a_part = f"so that looking takes at most {LOOKED_SHARE:.0%} of the time"
+        choices.choose("eval_every", max(1, math.ceil(choices["epochs"] / looks)), a_part)
     if steps >= 20 and not clock.turns:  # one decision for all: seeds that count their own steps could not be compared
         by = gone + REPLAN_AT * seconds
         told = {"at": int(steps * REPLAN_AT), "by": by, "seconds": AIM * budget, "end": end, "step": seconds / steps}
         choices.put("replan", told)
     choices.put("budget", None)  # spent: the same run again is this many steps, not this much time
+
+
+def _affordable_looks(choices: Choices, seconds: float, a_look: float) -> int:
+    """At the validation part: where nothing is selected by it, they are for the eye, and training needs the time."""
+    if choices["select"] == "best" or a_look <= 0:
+        return MOST_VALIDATIONS
+    return min(max(1, int(LOOKED_SHARE * seconds / a_look)), MOST_VALIDATIONS)
 
 
 def _choose_epochs(choices: Choices, training: Training, cost: StepCost) -> None:

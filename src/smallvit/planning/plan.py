@@ -77,7 +77,7 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     cost = _measure(choices, asked, training, clock)
     floors = compute_floors(images, split) if with_floors else {}
     with fixed_threads(choices["threads"]):
-        seconds = resolve_length(choices, training, cost, clock, len(split.test) or len(split.val))
+        seconds = resolve_length(choices, training, cost, clock, (len(split.test), len(split.val)))
     _tell_of_losses(choices, training)
     plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds)
     training.follow(plan.recipe)

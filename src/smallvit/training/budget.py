@@ -22,17 +22,18 @@ from smallvit.types import View
 
 WARM_UP_STEPS = 2
 MOST_STEPS = 12  # of a measurement: tiny models need no second of it
-MEASURED_SECONDS = 0.7
+MEASURED_SECONDS = 0.5
 MOST_EPOCHS = 1_000
 MOST_VALIDATIONS = 40
-PREDICTED = 128  # images, to see how long an answer takes
+PREDICTED = 64  # images, to see how long an answer takes
 
 
 class StepCost(NamedTuple):
-    """Seconds of a step by the pixels of its views: a line through the cheapest and the dearest."""
+    """Seconds of a step by the pixels of its views: a line through the cheapest and the dearest; and of an answer."""
 
     pixels: tuple[int, int]
     seconds: tuple[float, float]
+    answer: float = 0.0  # for one image, when the model is judged
 
     def at(self, views: Sequence[View]) -> float:
         (low, high), (least, most) = self.pixels, self.seconds
@@ -45,11 +46,14 @@ class StepCost(NamedTuple):
         return f"{least} ms a step" if least == most else f"{least} to {most} ms a step"
 
 
-def steps_within(t: Training, cost: StepCost, seconds: float) -> int:
-    """The number of steps that end within `seconds`; 0 where not even one epoch does."""
+def steps_within(t: Training, cost: StepCost, seconds: float, looks: int = MOST_VALIDATIONS) -> int:
+    """The number of steps that end within `seconds`, with so many looks at the validation part at most.
+
+    0 where not even one epoch fits.
+    """
 
     def takes(epochs: int) -> float:
-        return seconds_of(t, cost, epochs, min(epochs, MOST_VALIDATIONS))
+        return seconds_of(t, cost, epochs, min(epochs, looks))
 
     epochs = fitting_epochs(seconds, takes)
     if epochs in (0, MOST_EPOCHS):
@@ -65,38 +69,36 @@ def fitting_epochs(seconds: float, takes: Callable[[int], float]) -> int:
 
 def seconds_of(t: Training, cost: StepCost, epochs: int, validations: int) -> float:
     """What a run of so many epochs takes that looks at its validation part so often."""
-    views_at, judged_images = t.step.objective.views_at, t.step.objective.judged_images
+    views_at = t.step.objective.views_at
     trained = len(t.loader) * sum(cost.at(views_at(epoch, epochs)) for epoch in range(epochs))
-    looked_at = judged_images(len(t.loader.rows), len(t.val_rows)) * resolved(t.recipe.data.img_size) ** 2
-    a_look = looked_at / (t.loader.batch_size * cost.pixels[1]) * cost.seconds[1] / 3  # no backward pass
-    return trained + validations * a_look
+    return trained + validations * seconds_of_a_look(t, cost)
 
 
-def seconds_to_judge(t: Training, held_out: int) -> float:
-    """What the finished model takes to answer for so many images; measured on a few of those it is trained on."""
-    objective = t.step.objective
-    images = objective.judged_images(len(t.loader.rows), held_out) if held_out else 0
-    rows = t.loader.rows[: min(images, PREDICTED)]
-    if not len(rows):
-        return 0.0
+def seconds_of_a_look(t: Training, cost: StepCost) -> float:
+    return cost.answer * t.step.objective.judged_images(len(t.loader.rows), len(t.val_rows))
+
+
+def measure_answer(t: Training) -> float:
+    """Seconds for an image when the model is judged, seen on a few of those it is trained on."""
+    rows = t.loader.rows[:PREDICTED]
     predictor = t.exam(rows).predictor(t.step.backbone)
-    answer = predictor.logits if objective.classifies else predictor.features
+    answer = predictor.logits if t.step.objective.classifies else predictor.features
     answer(t.loader.images, rows)  # the first time takes longer
     before = time.perf_counter()
     answer(t.loader.images, rows)
-    return (time.perf_counter() - before) * images / len(rows)
+    return (time.perf_counter() - before) / len(rows)
 
 
 Known = Mapping[tuple[View, ...], float]  # seconds of steps that were measured before
 
 
 def measure_cost(t: Training, epochs: int, known: Known | None = None) -> StepCost:
-    """A step with the smallest and one with the largest views of a run of so many epochs."""
+    """A step with the smallest and one with the largest views of a run of so many epochs, and an answer."""
     views_at = t.step.objective.views_at
     kinds = sorted({views_at(epoch, epochs) for epoch in range(epochs)}, key=pixels_of)
     ends = kinds[:1] if len(kinds) == 1 else [kinds[0], kinds[-1]]
     seconds = [(known or {}).get(views) or measure_step(t, views) for views in ends]
-    return StepCost((pixels_of(ends[0]), pixels_of(ends[-1])), (seconds[0], max(seconds)))
+    return StepCost((pixels_of(ends[0]), pixels_of(ends[-1])), (seconds[0], max(seconds)), measure_answer(t))
 
 
 def pixels_of(views: Sequence[View]) -> int:

@@ -74,7 +74,8 @@ class Training:
 
     @property
     def total(self) -> int:
-        return self.decision.total if self.decision else self.planned
+        """Steps, as far as it is decided here: those that are taken again after a kill know as little as they did."""
+        return self.decision.total if self.decision and self.done > self.decision.at else self.planned
 
     @property
     def epochs(self) -> int:

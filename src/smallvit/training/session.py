@@ -62,7 +62,7 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
                 t.decision = decide(t, *recorder.clock())
                 if t.world.writes:
                     write_decision(folder, t.decision, t.planned)
-            advance(1, note=recorder.note, total=t.total)
+            advance(1, note=recorder.note, total=t.decision.total if t.decision else t.total)
             if tick.improved and t.world.writes:
                 save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
             stopping = stop.is_set()
