@@ -32,7 +32,7 @@ LEAST_EPOCHS, USUAL_EPOCHS = 10, 20  # fewer are not chosen: for want of time, a
 AIM = 0.985  # of a budget: the end is foreseen to within a few hundredths
 LOOKED_SHARE = 0.05  # of the time for steps, for looks at the validation part
 TRIED_SHARE = 0.05  # of what is left of a budget, for tries of threads and precision
-REPORT_SECONDS = 1.5  # files and the report, on a machine that does nothing else
+REPORT_SECONDS = 2.0  # files and the report, on a machine that does nothing else
 REPLAN_AT = 0.6  # of the steps, or of their time: then the speed is known, and the steps that are left are counted anew
 MOST_SLOWDOWN = 8.0
 
@@ -93,14 +93,16 @@ def resolve_length(choices: Choices, training: Training, cost: StepCost, clock: 
     else:
         _choose_epochs(choices, training, cost)
     resolve_epochs(choices)
-    steps = choices["steps"] or choices["epochs"] * len(training.loader)
-    return _planned_seconds(choices, training, cost) * steps / (choices["epochs"] * len(training.loader)) + end
+    begin = clock.to_begin if clock.turns else 0.0
+    return begin + _planned_seconds(choices, training, cost) + end
 
 
 def _planned_seconds(choices: Choices, training: Training, cost: StepCost) -> float:
-    """Of all epochs, as if the last were whole."""
+    """Of all steps: the last epoch may be cut short."""
     epochs = choices["epochs"]
-    return seconds_of(training, cost, epochs, math.ceil(epochs / choices["eval_every"]))
+    whole = seconds_of(training, cost, epochs, math.ceil(epochs / choices["eval_every"]))
+    all_steps = epochs * len(training.loader)
+    return whole * (choices["steps"] or all_steps) / all_steps
 
 
 def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: Clock, end: float) -> None:

@@ -23,7 +23,7 @@ from smallvit.types import View
 WARM_UP_STEPS = 2
 MOST_STEPS = 12  # of a measurement: tiny models need no second of it
 MEASURED_SECONDS = 0.5
-MOST_EPOCHS = 1_000
+MOST_EPOCHS = 10_000
 MOST_VALIDATIONS = 40
 PREDICTED = 64  # images, to see how long an answer takes
 

@@ -128,13 +128,15 @@ def train(t: Training) -> Iterator[Tick]:
         improved = is_better(score, t.best)
         if score is not None and improved:
             t.best = Best(*score.quality, epoch)
-        yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, improved)
+        tick = Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, improved)
+        del loss  # it holds features, and the next step needs their memory
+        yield tick
 
 
 def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
     seed, precision = t.recipe.seed, resolved(t.recipe.precision)
     # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
-    torch.manual_seed(key_of(seed, "step", t.done))
+    _seed_global(key_of(seed, "step", t.done), t.device)
     draw = generator(seed, "objective", t.done, device=t.device)
     ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs))
     t.step.train()
@@ -153,6 +155,14 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     if t.ema is not None:
         t.ema.update(t.step.backbone, step=t.done)
     return loss, grad_norm
+
+
+def _seed_global(key: int, device: torch.device) -> None:
+    """torch.manual_seed looks for accelerators and keeps a stack trace: half a millisecond."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(key)
+    else:
+        torch.manual_seed(key)
 
 
 def validate(t: Training, epoch: int) -> Score | None:
