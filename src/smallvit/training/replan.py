@@ -16,7 +16,7 @@ from smallvit.runs.atomic import write_text
 from smallvit.training.loop import Decision, Training
 
 FILE = "decision.json"
-MOST_CHANGE = 4.0  # times the planned steps that are left, either way: a pause of the machine is no speed
+MOST_CHANGE = 8.0  # times the planned steps that are left, either way: a pause of the machine is no speed
 
 
 def read_decision(folder: Path) -> Decision | None:
