@@ -33,7 +33,9 @@ AIM = 0.985  # of a budget: the end is foreseen to within a few hundredths
 LOOKED_SHARE = 0.05  # of the time for steps, for looks at the validation part
 TRIED_SHARE = 0.05  # of what is left of a budget, for tries of threads and precision
 REPORT_SECONDS = 1.3  # files and the report, on a machine that does nothing else
-REPLAN_AT = 0.75  # of the steps, or of their time: then the speed is known, and the steps that are left are counted anew
+REPLAN_AT = (
+    0.75  # of the steps, or of their time: then the speed is known, and the steps that are left are counted anew
+)
 MOST_SLOWDOWN = 8.0
 
 
