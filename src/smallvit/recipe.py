@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from smallvit.errors import UsageError, nearest
-from smallvit.explain import NO_FLAGS, explain
+from smallvit.mistakes import NO_FLAGS, mistakes_in_words
 
 Auto = Literal["auto"]
 T = TypeVar("T")
@@ -232,7 +232,7 @@ def validate(tree: Mapping[str, Any], origin: str = "", flags: Mapping[str, str]
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        mistakes = explain(error, Recipe, tree, flags=flags)
+        mistakes = mistakes_in_words(error, Recipe, tree, flags=flags)
         raise UsageError(f"{origin}: {mistakes}" if origin else mistakes) from None
 
 
