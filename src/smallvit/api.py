@@ -1,4 +1,4 @@
-"""What the command line and Python users call: train, pretrain, resume, diagnose, compare, report.
+"""What the command line and Python users call: train, explain, pretrain, resume, diagnose, compare, report.
 
 How a recipe is made of what was asked stands in planning/flags.py, what is done with a finished run (evaluate, predict,
 probe) in runs/inference.py; both are called from here, too.
@@ -11,14 +11,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smallvit.console import bar, duration, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
-from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
+from smallvit.planning.explanation import Line
+from smallvit.planning.flags import make_recipe, pretraining_recipe
+from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
-from smallvit.recipe import Recipe, flat
+from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
@@ -101,6 +103,28 @@ def train(
         return Run(folder)
 
 
+class Explanation(NamedTuple):
+    """What `train` would do, and what that is expected to bring. Lines have what, value, why, brings and switch."""
+
+    plan: Plan
+    chosen: list[Line]
+    left_out: list[Line]
+    expected: Forecast
+
+
+def explain(
+    data: str | Path | None = None, *, recipe: str | Path = "default", settings: Mapping[str, Any] | None = None,
+    seeds: int | None = None, jobs: int = 1, show_progress: bool = True, started: float | None = None, **flags: Any,
+) -> Explanation:  # fmt: skip
+    """The plan of `train` with the same arguments. Trains nothing and writes nothing; steps are measured on a copy."""
+    asked = make_recipe(recipe, settings, data=data, **flags)
+    if seeds is not None:
+        asked = _seeded(asked, seeds, jobs).asked
+    with quiet(not show_progress):
+        prepared = prepare(asked, started)
+        return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared))
+
+
 def train_seeds(
     data: str | Path | None = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
@@ -110,19 +134,11 @@ def train_seeds(
 
     `init` may be a group of seeds: each seed starts from its own.
     """
-    if seeds < 2:
-        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
-    asked = make_recipe(recipe, settings, data=data, **flags)
-    places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
-    starts = member_starts(asked.model.init, places) if asked.model.init else {}
-    if starts:
-        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
-    whole = asked.budget
-    if whole:
-        asked = asked.model_copy(update={"budget": whole * min(jobs, seeds) / seeds})
+    whole = make_recipe(recipe, settings, data=data, **flags)
+    asked, places, starts = _seeded(whole, seeds, jobs)
     with quiet(not show_progress):
-        if whole and asked.budget:
-            say(f"{seeds} seeds share the budget of {duration(whole)}: {duration(asked.budget)} for each")
+        if whole.budget and asked.budget:
+            say(f"{seeds} seeds share the budget of {duration(whole.budget)}: {duration(asked.budget)} for each")
         if out is not None:
             check_free(out, overwrite)
         plan = make_plan(asked, started)
@@ -135,6 +151,24 @@ def train_seeds(
         )  # fmt: skip
         with group as folder:
             return run_group(folder, jobs)
+
+
+class _Seeded(NamedTuple):
+    asked: Recipe  # of the first seed, with its share of a budget
+    places: list[Place]
+    starts: Mapping[Place, Path]
+
+
+def _seeded(asked: Recipe, seeds: int, jobs: int) -> _Seeded:
+    if seeds < 2:
+        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
+    starts = member_starts(asked.model.init, places) if asked.model.init else {}
+    if starts:
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
+    if asked.budget:
+        asked = asked.model_copy(update={"budget": asked.budget * min(jobs, seeds) / seeds})
+    return _Seeded(asked, places, starts)
 
 
 def pretrain(

@@ -198,6 +198,17 @@ def resolved(value: T | Auto) -> T:
     return value
 
 
+# The flags of the command line, which are the everyday names in Python -> where they stand in the recipe.
+FLAGS = {
+    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
+    "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
+    "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
+    "lr": "optimizer.lr", "init": "model.init", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
+    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
+    "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+}  # fmt: skip
+
+
 # ---- building a recipe -------------------------------------------------------------------------------
 
 

@@ -72,6 +72,7 @@ OPTIONS = {
     "compile": switch("--compile", "Use torch.compile."),
     "log": Spec(Log),
     "print_recipe": switch("--print-recipe", "Show the resolved recipe and stop."),
+    "explain": switch("--explain", "Show the whole plan, what each choice is expected to bring and how to change it, and stop."),
     "overwrite": switch("--overwrite", "Replace a run that is already in --out."),
     "fast": switch("--fast", "Leave out near copies and the time."),
     "as_json": Spec(AsJson, False),

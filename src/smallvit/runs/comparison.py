@@ -19,8 +19,8 @@ from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats
 
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mean_interval
+from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
-from smallvit.report.collect import brief
 from smallvit.runs.axes import Place, in_order, listed, replicate_word, several
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import Member, final_members, is_group, replicate_of
