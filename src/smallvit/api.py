@@ -24,6 +24,7 @@ from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
+from smallvit.runs.difference import tell_difference
 from smallvit.runs.execution import check_logs, execute
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, claimed
@@ -200,6 +201,7 @@ def run_group(folder: Path, jobs: int = 1) -> list[Run]:
     runs = open_runs(folder)
     if asked := diagnosis_of(folder):
         _diagnose_others(runs, asked)
+        tell_difference(folder, runs)
     report(runs, folder / "report.html")
     return runs
 

@@ -110,6 +110,9 @@ def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
     if quiet:
         return
     from smallvit.report.tables import results_table
+    from smallvit.runs.difference import DIFFERENCE, stored_difference
 
     results_table(runs)
+    if said := stored_difference(runs):
+        typer.echo(f"{DIFFERENCE}: {said}")
     typer.echo(f"report: {page}")

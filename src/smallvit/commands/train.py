@@ -21,7 +21,7 @@ def demo(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a ViT, a DHVT and a ResNet of 0.2 M parameters on 1,000 embedded digits, and report how they do and why."""
+    """Train what auto takes, a ViT and a ResNet on 1,000 embedded digits; report how they do, and what made the difference."""
     announce(quiet)
     from smallvit.demo import demo as run_demo
 
