@@ -284,7 +284,7 @@ def of_ours(task: Task, given: argparse.Namespace, labels_N: NDArray[np.int64]) 
     return {
         "epochs": recipe["epochs"], "parameters": results["model"]["parameters"], "code": code.stdout.strip(),
         "predictions": stored["probabilities"].argmax(1)[in_order],
-        "floors": {floor["label"]: floor["accuracy"] for floor in results["floors"].values()},
+        "floors": {floor["label"]: floor["accuracy"] for floor in results["floors"].values() if floor.get("accuracy")},
     }  # fmt: skip
 
 
