@@ -108,6 +108,25 @@ def test_a_narrow_terminal_gets_lines_and_a_wide_one_a_table(monkeypatch: pytest
     assert "the best we know" in row and row.rstrip().endswith("--model vit_nano")
 
 
+def test_nothing_is_claimed_of_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (
+        "digits",
+        "--method",
+        "simclr",
+        "--model",
+        "vit_pico",
+        "--epochs",
+        "1",
+        "--per-class",
+        "8",
+        "--threads",
+        "1",
+    )
+    told = ends_well(run_here("pretrain", *words, "--explain")).out
+    assert "objective.name = simclr" in told and "expected: about" in told
+    assert "left out" not in told and " points" not in told
+
+
 def test_explain_takes_what_train_takes() -> None:
     fails(run_here("train", "digits", "--explain", "--model", "vit_nanno"), 2, "vit_nanno", "vit_nano")
     fails(run_here("train", "digits", "--explain", "--seeds", "1"), 2, "--seeds 1: give at least 2")

@@ -71,10 +71,12 @@ class Lever(Section):
 
 
 class Evidence(Section):
-    lever: tuple[Lever, ...] = ()
+    needs: dict[str, tuple[Any, ...]]  # of every lever
+    lever: tuple[Lever, ...]
 
 
 @cache
 def levers() -> tuple[Lever, ...]:
     text = (resources.files("smallvit.planning") / "evidence.toml").read_text(encoding="utf-8")
-    return Evidence.model_validate(tomllib.loads(text)).lever
+    evidence = Evidence.model_validate(tomllib.loads(text))
+    return tuple(one.model_copy(update={"needs": evidence.needs | one.needs}) for one in evidence.lever)
