@@ -120,10 +120,21 @@ def explain(
     """The plan of `train` with the same arguments. Trains nothing and writes nothing; steps are measured on a copy."""
     asked = make_recipe(recipe, settings, data=data, **flags)
     if seeds is not None:
-        asked = _seeded(asked, seeds, jobs).asked
+        asked = _first_of(asked, seeds, jobs)
     with quiet(not show_progress):
         prepared = prepare(asked, started)
         return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared))
+
+
+def _first_of(asked: Recipe, seeds: int, jobs: int) -> Recipe:
+    """What the first of several seeds is asked for: its own start, its share of a budget."""
+    if seeds < 2:
+        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    place = Place(seed=asked.seed)
+    starts = member_starts(asked.model.init, [place]) if asked.model.init else {}
+    model = asked.model.model_copy(update={"init": str(starts[place])}) if starts else asked.model
+    budget = asked.budget and asked.budget * min(jobs, seeds) / seeds
+    return asked.model_copy(update={"model": model, "budget": budget})
 
 
 def train_seeds(
@@ -135,11 +146,19 @@ def train_seeds(
 
     `init` may be a group of seeds: each seed starts from its own.
     """
-    whole = make_recipe(recipe, settings, data=data, **flags)
-    asked, places, starts = _seeded(whole, seeds, jobs)
+    if seeds < 2:
+        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    asked = make_recipe(recipe, settings, data=data, **flags)
+    places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
+    starts = member_starts(asked.model.init, places) if asked.model.init else {}
+    if starts:
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
+    whole = asked.budget
+    if whole:
+        asked = asked.model_copy(update={"budget": whole * min(jobs, seeds) / seeds})
     with quiet(not show_progress):
-        if whole.budget and asked.budget:
-            say(f"{seeds} seeds share the budget of {duration(whole.budget)}: {duration(asked.budget)} for each")
+        if whole and asked.budget:
+            say(f"{seeds} seeds share the budget of {duration(whole)}: {duration(asked.budget)} for each")
         if out is not None:
             check_free(out, overwrite)
         plan = make_plan(asked, started)
@@ -152,24 +171,6 @@ def train_seeds(
         )  # fmt: skip
         with group as folder:
             return run_group(folder, jobs)
-
-
-class _Seeded(NamedTuple):
-    asked: Recipe  # of the first seed, with its share of a budget
-    places: list[Place]
-    starts: Mapping[Place, Path]
-
-
-def _seeded(asked: Recipe, seeds: int, jobs: int) -> _Seeded:
-    if seeds < 2:
-        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
-    places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
-    starts = member_starts(asked.model.init, places) if asked.model.init else {}
-    if starts:
-        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
-    if asked.budget:
-        asked = asked.model_copy(update={"budget": asked.budget * min(jobs, seeds) / seeds})
-    return _Seeded(asked, places, starts)
 
 
 def pretrain(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,17 +16,17 @@ from smallvit.checking import copies, inspections
 from smallvit.checking.near_duplicates.search import Duplicates, find_duplicates, scan
 from smallvit.checking.rules import Problem, problem
 from smallvit.checking.survey import Survey, damaged, survey
-from smallvit.console import quiet
+from smallvit.console import quiet, say
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError
 from smallvit.models.features import count_parameters
 from smallvit.planning.choices import Choice, Choices
-from smallvit.planning.forecast import measured_forecast
 from smallvit.planning.plan import Plan, Prepared, load_images, prepare
 from smallvit.planning.resolve import resolve_machine, resolve_names, resolve_size
 from smallvit.recipe import Recipe, resolved
+from smallvit.training.budget import measure_cost, seconds_of
 from smallvit.training.build import build_training
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
@@ -158,14 +159,14 @@ def _build(plan: Plan) -> Training:
 
 
 def _timing(trial: Training, plan: Plan) -> dict[str, float]:
-    expected = measured_forecast(trial, plan)
-    assert expected.step_seconds is not None
-    return {
-        "step": expected.step_seconds,
-        "steps_an_epoch": len(trial.loader),
-        "epochs": expected.epochs,
-        "training": expected.seconds,
-    }
+    """Seconds of a step, measured, and of all that training does with it."""
+    say("measuring a training step")
+    epochs = resolved(plan.recipe.epochs)
+    with fixed_threads(resolved(plan.recipe.threads)):
+        cost = measure_cost(trial, epochs)
+    looks = math.ceil(epochs / resolved(plan.recipe.eval_every)) if len(plan.split.val) else 0
+    training = seconds_of(trial, cost, epochs, looks)
+    return {"step": cost.seconds[1], "steps_an_epoch": len(trial.loader), "epochs": epochs, "training": training}
 
 
 # ---- what was seen -----------------------------------------------------------------------------------

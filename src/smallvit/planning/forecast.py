@@ -6,10 +6,9 @@ import math
 from typing import NamedTuple
 
 from smallvit.console import say
-from smallvit.planning.plan import Plan, Prepared
+from smallvit.planning.plan import Prepared
 from smallvit.recipe import resolved
 from smallvit.training.budget import measure_cost, seconds_of
-from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
 
@@ -23,16 +22,11 @@ class Forecast(NamedTuple):
 def forecast(prepared: Prepared) -> Forecast:
     """A budget says it; without one, a step is measured."""
     plan, training = prepared
+    epochs = resolved(plan.recipe.epochs)
     if training is None:
         assert plan.asked.budget and plan.recipe.steps, "only a budget leaves no training"
-        return Forecast(plan.asked.budget, resolved(plan.recipe.epochs), plan.recipe.steps, None)
-    return measured_forecast(training, plan)
-
-
-def measured_forecast(training: Training, plan: Plan) -> Forecast:
-    """Seconds of a step, measured, and of all that training does with it."""
+        return Forecast(plan.asked.budget, epochs, plan.recipe.steps, None)
     say("measuring a training step")
-    epochs = resolved(plan.recipe.epochs)
     with fixed_threads(resolved(plan.recipe.threads)):
         cost = measure_cost(training, epochs)
     looks = math.ceil(epochs / resolved(plan.recipe.eval_every)) if len(plan.split.val) else 0
