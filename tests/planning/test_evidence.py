@@ -8,7 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from helpers import PROJECT, ends_well, run_here
+from smallvit.models.aliases import HYBRIDS
+from smallvit.models.features import check_model_name
 from smallvit.planning.evidence import Lever, Measured, levers
+from smallvit.training import budget
 
 PLANNED = ("train", "digits", "--explain", "--per-class", "13", "--epochs", "1", "--threads", "1")
 ENTRY = {"name": "a lever", "setting": "ema", "unused": [0.0], "off": "--set ema=0", "on": "--set ema=0.9"}
@@ -23,6 +26,7 @@ def test_there_are_levers_and_no_two_share_a_name() -> None:
 @pytest.mark.parametrize("lever", levers(), ids=lambda lever: lever.setting)
 def test_a_lever_is_switched_off_and_on_by_its_own_words(lever: Lever, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setattr(budget, "MEASURED_SECONDS", 0.05)  # how long it would take is not asked here
     without, with_it = (
         ends_well(run_here(*PLANNED, *shlex.split(words))).out.partition("\nleft out\n")
         for words in (lever.off, lever.on)
@@ -33,6 +37,18 @@ def test_a_lever_is_switched_off_and_on_by_its_own_words(lever: Lever, monkeypat
     assert lever.off in row or lever.off in with_it[0], "what is in use says how to switch it off"
     for measured in lever.measured:
         assert str(measured) in with_it[0] and str(measured) in without[2]
+
+
+def test_models_that_are_named_are_models() -> None:
+    named = {
+        name
+        for lever in levers()
+        for values in (lever.needs.get("model.name", ()), *([lever.used] if lever.setting == "model.name" else []))
+        for name in values
+    }
+    assert named >= set(HYBRIDS)
+    for name in named:
+        check_model_name(name)
 
 
 def test_every_number_has_its_source_in_the_repository() -> None:
