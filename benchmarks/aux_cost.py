@@ -96,7 +96,7 @@ def build(recipe: Any, size: int, with_loss: bool) -> Step:
     torch.manual_seed(0)
     plan = architecture(recipe.model.name, size)
     backbone = create_backbone(plan.timm_name, plan.kwargs, num_classes=10, in_chans=3, img_size=size)
-    setting = TaskInfo(num_classes=10, num_images=1_000, img_size=size, epochs=100)
+    setting = TaskInfo(num_classes=10, num_images=1_000, img_size=size)
     objective = objectives()["supervised"](backbone, options_of(objectives(), "supervised", {}, "objective"), setting)
     found: dict[str, Auxiliary] = {}
     if with_loss:
@@ -111,7 +111,7 @@ def step_function(step: Step, size: int, count: int) -> Callable[[], None]:
     batch = batch_of(size, count)
 
     def take() -> None:
-        loss = step(batch, Context(20, 1_000, 0.3, torch.Generator().manual_seed(0)))
+        loss = step(batch, Context(20, 1_000, 0.3, torch.Generator().manual_seed(0), epochs=100))
         optimizer.zero_grad(set_to_none=True)
         loss.total.backward()
         optimizer.step()
@@ -133,7 +133,7 @@ def forward_macs(backbone: Backbone, size: int) -> float:
 def head_macs(step: Step, size: int) -> float:
     batch = batch_of(size, 1)
     seen = Seen.of(batch, batch.views[0], step.backbone.eval()(batch.views[0]))
-    context = Context(20, 1_000, 0.3, torch.Generator().manual_seed(0))
+    context = Context(20, 1_000, 0.3, torch.Generator().manual_seed(0), epochs=100)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         step.auxiliaries["drloc"](step.backbone, seen, context)
     return counter.get_total_flops() / 2

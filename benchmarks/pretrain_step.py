@@ -108,14 +108,14 @@ def training_step(case: Case, model: str, batch: int) -> tuple[Callable[[], None
     kind = objectives()[case.objective]
     student = backbone(model, CLASSES if kind.classifies else 0)
     options = options_of(objectives(), case.objective, case.options, "objective")
-    objective = kind(student, options, TaskInfo(CLASSES, case.images, SIZE, 100))
+    objective = kind(student, options, TaskInfo(CLASSES, case.images, SIZE))
     module = Step(student, objective, {}).to(memory_format=student.memory_format).train()
     optimizer = make_optimizer(module, OptimizerSpec(lr=1e-4, weight_decay=0.05), torch.device("cpu"))
     views = tuple(torch.randn(view.copies * batch, 3, view.size, view.size) for view in objective.views_at(0, 1))
     images = Batch(views, torch.randint(0, CLASSES, (batch,)), torch.randint(0, case.images, (batch,)))
 
     def step() -> None:
-        ctx = Context(1, 10, 0.3, torch.Generator().manual_seed(0))
+        ctx = Context(1, 10, 0.3, torch.Generator().manual_seed(0), epochs=100)
         optimizer.zero_grad(set_to_none=True)
         module(images, ctx).total.backward()
         optimizer.step()

@@ -1,3 +1,3 @@
-from smallvit.cli import main
+from smallvit.cli import run
 
-main()
+run()

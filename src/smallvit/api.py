@@ -6,6 +6,7 @@ probe) in runs/inference.py; both are called from here, too.
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -19,6 +20,7 @@ from smallvit.objectives.base import objectives
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
+from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
 from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
@@ -96,7 +98,7 @@ def train(
         logs = check_logs(log)
         if out is not None:
             check_free(out, overwrite)
-        plan, training = prepare(asked, started)
+        plan, training, _ = prepare(asked, Clock(started))
         with claimed(out or default_folder(plan.recipe), overwrite) as folder:
             show_plan(plan)
             run = write_plan(folder, plan, command_line())
@@ -119,22 +121,22 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """The plan of `train` with the same arguments. Trains nothing and writes nothing; steps are measured on a copy."""
     asked = make_recipe(recipe, settings, data=data, **flags)
+    turns = 0
     if seeds is not None:
-        asked = _first_of(asked, seeds, jobs)
+        asked, turns = _first_of(asked, seeds), math.ceil(seeds / max(1, jobs))
     with quiet(not show_progress):
-        prepared = prepare(asked, started)
-        return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared))
+        prepared = prepare(asked, Clock(started, turns))
+        return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared, turns))
 
 
-def _first_of(asked: Recipe, seeds: int, jobs: int) -> Recipe:
-    """What the first of several seeds is asked for: its own start, its share of a budget."""
+def _first_of(asked: Recipe, seeds: int) -> Recipe:
+    """What the first of several seeds is asked for: its own start."""
     if seeds < 2:
         raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
     place = Place(seed=asked.seed)
     starts = member_starts(asked.model.init, [place]) if asked.model.init else {}
     model = asked.model.model_copy(update={"init": str(starts[place])}) if starts else asked.model
-    budget = asked.budget and asked.budget * min(jobs, seeds) / seeds
-    return asked.model_copy(update={"model": model, "budget": budget})
+    return asked.model_copy(update={"model": model})
 
 
 def train_seeds(
@@ -153,18 +155,16 @@ def train_seeds(
     starts = member_starts(asked.model.init, places) if asked.model.init else {}
     if starts:
         asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
-    whole = asked.budget
-    if whole:
-        asked = asked.model_copy(update={"budget": whole * min(jobs, seeds) / seeds})
+    turns = math.ceil(seeds / max(1, jobs))
     with quiet(not show_progress):
-        if whole and asked.budget:
-            say(f"{seeds} seeds share the budget of {duration(whole)}: {duration(asked.budget)} for each")
+        if asked.budget:
+            say(
+                f"{seeds} seeds share the budget of {duration(asked.budget)}: {duration(asked.budget / turns)} for each"
+            )
         if out is not None:
             check_free(out, overwrite)
-        plan = make_plan(asked, started)
-        # One decision for all: seeds that count their own steps could not be compared.
-        plan = plan._replace(recipe=plan.recipe.model_copy(update={"replan": None}))
-        show_plan(plan)
+        plan = make_plan(asked, Clock(started, turns))
+        show_plan(plan, turns)
         group = claimed_group(
             out or default_folder(plan.recipe), [Planned(place, _at(place, plan, starts)) for place in places],
             command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -42,6 +44,20 @@ cache_app.command(name="list")(stock.cache_list)
 cache_app.command(name="clear")(stock.cache_clear)
 
 CTRL_C = 130  # typer's own status for it
+
+
+def run() -> None:
+    """The program. All is written when a command has ended; Python would take more than a second to take torch apart."""
+    try:
+        main()
+    except SystemExit as end:
+        if "torch" not in sys.modules:
+            raise
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # nobody reads it any more
+                stream.flush()
+        os._exit(end.code if isinstance(end.code, int) else 0)
 
 
 def main() -> None:

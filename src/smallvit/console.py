@@ -52,6 +52,13 @@ def duration(seconds: float) -> str:
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
 
 
+def roughly(seconds: float) -> str:
+    """Of what is not known better than to a few parts of a hundred."""
+    if seconds < 90:
+        return f"{max(10, 10 * round(seconds / 10))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 @contextmanager
 def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
     """`with bar("decoding", n) as advance: ... advance(1, note="...")`; shown once it has run two seconds."""

@@ -158,10 +158,16 @@ class ScheduleSpec(Section):
 
 
 class Replan(Section):
-    """When a budget set the number of steps: count them anew once, after step `at`, when the speed is known."""
+    """When a budget set the number of steps: count them anew once, after step `at`, when the speed is known.
+
+    Where steps are so slow that `by` seconds of the budget are gone before, it is done then.
+    """
 
     at: Annotated[int, Field(ge=1)]
-    seconds: Annotated[float, Field(gt=0)]  # for all steps
+    by: Annotated[float, Field(gt=0)]
+    seconds: Annotated[float, Field(gt=0)]  # of the budget, for all that is done
+    end: Annotated[float, Field(ge=0)]  # of these, for what follows the last step
+    step: Annotated[float, Field(gt=0)]  # seconds of one, as planned
 
 
 class Recipe(Section):

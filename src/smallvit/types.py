@@ -41,6 +41,7 @@ class Context(NamedTuple):
     step: int
     progress: float  # 0 at the first step, 1 at the last
     generator: torch.Generator
+    epochs: int  # of the whole run, as it was planned
 
 
 class Seen(NamedTuple):

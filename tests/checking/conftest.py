@@ -12,7 +12,7 @@ from textures import fill
 @pytest.fixture(autouse=True)
 def short_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the steps that the printed time is reckoned from."""
-    monkeypatch.setattr("smallvit.training.budget.MEASURED_SECONDS", 0.05)
+    monkeypatch.setattr("smallvit.planning.tryout.MEASURED_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ every_loss = pytest.mark.parametrize("name", auxiliaries())
 def made(name: str) -> tuple[Backbone, Auxiliary]:
     torch.manual_seed(0)
     backbone = create_backbone("resnet_nano", {}, num_classes=CLASSES, in_chans=3, img_size=SIZE).eval()
-    setting = TaskInfo(num_classes=CLASSES, num_images=30, img_size=SIZE, epochs=3)
+    setting = TaskInfo(num_classes=CLASSES, num_images=30, img_size=SIZE)
     return backbone, auxiliaries()[name](backbone, options_of(auxiliaries(), name, {}, "aux"), setting)
 
 
@@ -32,7 +32,7 @@ def seen_by(backbone: Backbone, count: int = 4) -> Seen:
 
 
 def context(seed: int = 0) -> Context:
-    return Context(epoch=1, step=10, progress=0.3, generator=torch.Generator().manual_seed(seed))
+    return Context(epoch=1, step=10, progress=0.3, generator=torch.Generator().manual_seed(seed), epochs=10)
 
 
 @every_loss
@@ -135,12 +135,12 @@ class Flat(Auxiliary):
 
 def test_a_loss_that_prefers_a_place_in_the_batch_is_noticed() -> None:
     backbone, _ = made("drloc")
-    loss = FirstImage(backbone, None, TaskInfo(CLASSES, 30, SIZE, 3))
+    loss = FirstImage(backbone, None, TaskInfo(CLASSES, 30, SIZE))
     assert order_matters(loss, backbone) > 10
 
 
 def test_a_loss_that_teaches_nothing_is_noticed() -> None:
     backbone, _ = made("drloc")
-    loss = Flat(backbone, None, TaskInfo(CLASSES, 30, SIZE, 3))
+    loss = Flat(backbone, None, TaskInfo(CLASSES, 30, SIZE))
     seen = seen_by(backbone)
     assert not learns(loss(backbone, seen, context()).total, seen)

@@ -34,7 +34,7 @@ def backbone() -> Backbone:
 
 
 def objective(name: str, of: Backbone, **options: Any) -> Objective:
-    setting = TaskInfo(num_classes=CLASSES, num_images=IMAGES, img_size=SIZE, epochs=3)
+    setting = TaskInfo(num_classes=CLASSES, num_images=IMAGES, img_size=SIZE)
     return objectives()[name](of, options_of(objectives(), name, options, "objective"), setting)
 
 
@@ -48,7 +48,7 @@ def batch(of: Objective, count: int = 6) -> Batch:
 
 
 def context(seed: int = 0) -> Context:
-    return Context(epoch=1, step=10, progress=0.3, generator=torch.Generator().manual_seed(seed))
+    return Context(epoch=1, step=10, progress=0.3, generator=torch.Generator().manual_seed(seed), epochs=10)
 
 
 @pytest.mark.parametrize("name", objectives())

@@ -37,9 +37,9 @@ def loss_of(weights: tuple[float, ...] | str, **mixing: float) -> tuple[Tensor, 
     torch.manual_seed(0)
     backbone = Linear()
     options = SupervisedOptions(label_smoothing=SMOOTHING, class_weights=weights, **mixing)
-    objective = Supervised(backbone, options, TaskInfo(K, 6, 2, 1))  # type: ignore[arg-type]
+    objective = Supervised(backbone, options, TaskInfo(K, 6, 2))  # type: ignore[arg-type]
     batch = Batch((torch.randn(6, 1, 2, 2),), torch.tensor([0, 1, 2, 0, 1, 0]), torch.arange(6))
-    loss = objective(backbone, batch, Context(0, 0, 0.0, generator(0, "objective", 0)))
+    loss = objective(backbone, batch, Context(0, 0, 0.0, generator(0, "objective", 0), epochs=10))
     return loss.total, backbone, batch
 
 

@@ -270,13 +270,13 @@ def auxiliary(model: str, size: int, **options: Any) -> tuple[Any, Any]:
     torch.manual_seed(0)
     kwargs = {"patch_size": 4} if model.startswith("vit_nano") else {}
     backbone = create_backbone(model, kwargs, num_classes=3, in_chans=3, img_size=size)
-    setting = TaskInfo(num_classes=3, num_images=9, img_size=size, epochs=10)
+    setting = TaskInfo(num_classes=3, num_images=9, img_size=size)
     return backbone, auxiliaries()["drloc"](backbone, options_of(auxiliaries(), "drloc", options, "aux"), setting)
 
 
 def apply(backbone: Any, aux: Any, size: int, progress: float = 0.5) -> Any:
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(2))
-    context = Context(epoch=5, step=50, progress=progress, generator=torch.Generator().manual_seed(1))
+    context = Context(epoch=5, step=50, progress=progress, generator=torch.Generator().manual_seed(1), epochs=10)
     seen = Seen(images, torch.zeros(2), torch.arange(2), backbone.eval()(images))
     return aux(backbone, seen, context)
 
@@ -327,7 +327,7 @@ def test_before_or_after_the_final_norm(model: str) -> None:
             features=features._replace(grids=(*features.grids[:-1], backbone.normed(features.grids[-1])))
         )
         losses = [
-            aux(backbone, given, Context(5, 50, 0.5, torch.Generator().manual_seed(1))).parts["drloc"]
+            aux(backbone, given, Context(5, 50, 0.5, torch.Generator().manual_seed(1), epochs=10)).parts["drloc"]
             for aux, given in ((before, seen), (after, seen), (before, normed))
         ]
     assert torch.equal(losses[1], losses[2]) and not torch.isclose(losses[0], losses[1])
@@ -471,7 +471,7 @@ def test_the_loss_draws_from_nothing_that_the_rest_draws_from(tmp_path: Path) ->
 def test_features_of_another_objective_will_do() -> None:
     backbone, aux = auxiliary("vit_nano", 32)
     features = Features(torch.zeros(6, 64), (torch.randn(6, 64, 8, 8, requires_grad=True),))
-    context = Context(0, 0, 0.2, torch.Generator().manual_seed(0))
+    context = Context(0, 0, 0.2, torch.Generator().manual_seed(0), epochs=10)
     batch = Batch((torch.zeros(6, 3, 32, 32),) * 2, torch.zeros(3), torch.arange(3))
     seen = Seen.of(batch, batch.views[0], features)
     assert seen.index_A.tolist() == [0, 1, 2, 0, 1, 2]

@@ -73,7 +73,7 @@ def backbone() -> Backbone:
 
 
 def idmm(of: Backbone, images: int = 40, rows: Tensor | None = None, **options: Any) -> Objective:
-    setting = TaskInfo(num_classes=2, num_images=images, img_size=SIZE, epochs=3, train_rows=rows)
+    setting = TaskInfo(num_classes=2, num_images=images, img_size=SIZE, train_rows=rows)
     return objectives()["idmm"](of, options_of(objectives(), "idmm", options, "objective"), setting)
 
 
@@ -84,7 +84,7 @@ def batch(of: Objective, index: Tensor) -> Batch:
 
 
 def context(seed: int = 0) -> Context:
-    return Context(1, 10, 0.3, torch.Generator().manual_seed(seed))
+    return Context(1, 10, 0.3, torch.Generator().manual_seed(seed), epochs=10)
 
 
 def test_the_head_has_a_row_for_every_training_image() -> None:

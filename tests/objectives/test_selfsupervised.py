@@ -135,7 +135,7 @@ def backbone(name: str = "resnet_nano", **kwargs: Any) -> Backbone:
 
 
 def objective(name: str, of: Backbone, images: int = IMAGES, rows: Tensor | None = None, **options: Any) -> Objective:
-    setting = TaskInfo(num_classes=5, num_images=images, img_size=SIZE, epochs=3, train_rows=rows)
+    setting = TaskInfo(num_classes=5, num_images=images, img_size=SIZE, train_rows=rows)
     return objectives()[name](of, options_of(objectives(), name, options, "objective"), setting)
 
 
@@ -146,7 +146,7 @@ def batch(of: Objective, count: int = 6, seed: int = 1) -> Batch:
 
 
 def context(epoch: int = 1, progress: float = 0.3) -> Context:
-    return Context(epoch, 10, progress, torch.Generator().manual_seed(0))
+    return Context(epoch, 10, progress, torch.Generator().manual_seed(0), epochs=10)
 
 
 def test_a_projector_has_norms_where_they_are_asked_for() -> None:

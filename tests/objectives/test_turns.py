@@ -23,11 +23,11 @@ def total(epoch: int, seed: int = 5, **options: Any) -> Tensor:
     made = objectives()["supervised"](
         backbone,
         options_of(objectives(), "supervised", {"mix_per": "batch", **options}, "objective"),
-        TaskInfo(CLASSES, 12, SIZE, 4),
+        TaskInfo(CLASSES, 12, SIZE),
     )
     images = torch.randn(6, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
     labels = torch.arange(6) % CLASSES
-    context = Context(epoch, 10, 0.3, torch.Generator().manual_seed(seed))
+    context = Context(epoch, 10, 0.3, torch.Generator().manual_seed(seed), epochs=10)
     return made(backbone, Batch((images,), labels, labels), context).total.detach()
 
 

@@ -48,7 +48,7 @@ def test_a_section_writes_into_the_same_recipe_and_the_same_list(choices: Choice
 
 
 def test_class_weights_are_the_matter_of_the_objective(choices: Choices) -> None:
-    task = TaskInfo(2, 6, 8, 1, class_names=("cat", "dog"), class_counts=(4, 2))
+    task = TaskInfo(2, 6, 8, class_names=("cat", "dog"), class_counts=(4, 2))
     inner = choices.within("objective")
     for given in ("none", (1.0, 2.0)):
         Supervised.resolve(SupervisedOptions(class_weights=given), task, inner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_explain_writes_nothing_and_says_what_train_then_does(tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
     by_key = {line.what: line for line in found.chosen}
     assert by_key["model.name"].value == "conv_nano" and by_key["epochs"].why == GIVEN
-    assert found.expected.epochs == 1 and found.expected.seconds > 0 and found.expected.step_seconds
+    assert found.expected.epochs == 1 and found.expected.seconds > 0 and found.expected.step_seconds > 0
     run = smallvit.train("digits", out=tmp_path / "run", **QUICK)
     stored = json.loads((run.path / "recipe.json").read_text())["explained"]
     # Only what the clock decides may differ.
@@ -95,10 +96,12 @@ def test_a_budget_is_counted_in_steps(tmp_path: Path, monkeypatch: pytest.Monkey
     for more in ((), ("--seeds", "2")):
         monkeypatch.setattr(train_command, "STARTED", time.monotonic())  # this process is older than the command
         told.append(ends_well(run_here("train", *words, *more)).out)
-    alone, shared = told
-    assert "expected: 5 min 00 s for the whole command, " in alone and " steps, " in alone
-    assert "expected: 2 min 30 s for the whole command, " in shared, "seeds share it"
-    assert "a budget of 300 s: " in " ".join(alone.split())
+    steps = [
+        int(re.findall(r"expected: 5 min 00 s for the whole command, ([\d,]+) steps of ", text)[0].replace(",", ""))
+        for text in told
+    ]
+    assert steps[1] < 0.8 * steps[0], "seeds share it"
+    assert "a budget of 300 s: " in " ".join(told[0].split())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,7 +22,7 @@ from smallvit.runs.folder import check_free
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import load_state, read_tensors, save_state
 from smallvit.training.loop import Decision, Training, train
-from smallvit.training.replan import MOST_CHANGE, decide, read_decision
+from smallvit.training.replan import MOST_CHANGE, decide, is_due, read_decision
 from smallvit.training.session import state_file
 
 STEPS, AT = 35, 8  # of 13 an epoch: the last one is cut short
@@ -32,13 +32,15 @@ KILLED = -signal.SIGKILL
 def planned(**changes: Any) -> Plan:
     """A run whose steps a budget counted."""
     made = plan("vit", checkpoint_seconds=0, **changes)
-    update = {"steps": STEPS, "replan": Replan(at=AT, seconds=1e-3)}
+    update = {"steps": STEPS, "replan": Replan(at=AT, by=1e6, seconds=1e-3, end=0, step=1)}
     return made._replace(recipe=made.recipe.model_copy(update=update))
 
 
-def planned_training(seconds: float = 100.0) -> Training:
+def planned_training(seconds: float = 100.0, end: float = 0.0) -> Training:
     made = planned()
-    recipe = made.recipe.model_copy(update={"replan": Replan(at=AT, seconds=seconds)})
+    recipe = made.recipe.model_copy(
+        update={"replan": Replan(at=AT, by=0.6 * seconds, seconds=seconds, end=end, step=1.0)}
+    )
     return build_training(recipe, made.images, made.split)
 
 
@@ -59,6 +61,26 @@ def test_what_is_left_is_divided_by_what_a_step_took(spent: float, trained: floa
     t = planned_training()
     t.done = AT
     assert decide(t, spent, trained) == Decision(AT, total)
+
+
+@pytest.mark.parametrize(("step", "left"), [(1.0, 70), (2.0, 30), (0.5, 150)])
+def test_what_follows_the_steps_slows_down_with_them(step: float, left: int) -> None:
+    """10 s of 100 are for the end, where a step takes the second that was planned."""
+    t = planned_training(end=10.0)
+    t.done = AT
+    left = min(left, round((STEPS - AT) * MOST_CHANGE))
+    assert decide(t, 20.0, AT * step) == Decision(AT, AT + left)
+
+
+def test_it_is_due_at_its_step_or_when_that_part_of_the_time_is_gone() -> None:
+    t = planned_training()
+    assert not is_due(t, 0.0)
+    t.done = AT - 2
+    assert not is_due(t, 59.0) and is_due(t, 60.0)
+    t.done = AT
+    assert is_due(t, 1.0)
+    t.decision = Decision(AT - 2, 20)
+    assert not is_due(t, 1.0) and not is_due(t, 99.0)
 
 
 @pytest.mark.parametrize("total", [AT + 6, STEPS, 70])
@@ -120,7 +142,7 @@ def test_a_training_resumed_with_its_decision_is_the_same(after: int, tmp_path: 
             if tick.step == AT:
                 t.decision = Decision(AT, 20)
     save_state(tmp_path / "state", part)
-    assert read_tensors(tmp_path / "state")[1]["total"] == (20 if after >= AT else STEPS)
+    assert read_tensors(tmp_path / "state")[1]["total"] == (20 if after > AT else STEPS)
     resumed.decision = Decision(AT, 20)  # as it was read from the folder
     load_state(tmp_path / "state", resumed)
     list(train(resumed))

@@ -95,10 +95,15 @@ def test_views_between_cost_in_proportion_to_their_pixels() -> None:
     assert StepCost((100, 100), (1.0, 1.0)).at((View(1, 10),)) == 1.0
 
 
-def test_epochs_of_both_sizes_fill_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_measured_before_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    t = growing_training()
+    seconds = {LARGE: 3.0}  # any other measurement is an error
+    monkeypatch.setattr(budget, "measure_step", lambda t, views: seconds[views])
+    assert measure_cost(t, 4, {SMALL: 1.0}).seconds == (1.0, 3.0)
+
+
+def test_epochs_of_both_sizes_fill_the_budget() -> None:
     """With steps of 1 s and 3 s, half of the epochs each, an epoch of 7 steps takes 14 s on average."""
-    monkeypatch.setattr(budget, "measure_cost", lambda t, epochs: StepCost((16**2, 32**2), (1.0, 3.0)))
     t = growing_training(epochs=1)
     t.val_rows = torch.arange(0)
-    steps, why = steps_within(t, 10 * 14 / budget.MARGIN + 1)
-    assert steps == 10 * 7 and why.startswith("1000 to 3000 ms a step, 7 steps an epoch")
+    assert steps_within(t, StepCost((16**2, 32**2), (1.0, 3.0)), 10 * 14 + 0.5) == 10 * 7

@@ -69,7 +69,9 @@ def child(request):
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
         sys.argv = ["smallvit", *request["command"]]
         from smallvit.cli import main
+        from smallvit.commands import train
 
+        train.STARTED = time.monotonic()  # the clock of a budget: this process began with the fork
         if request["moment"]:
             sys.setprofile(watcher(request["signal"], *request["moment"]))
         main()

@@ -16,7 +16,7 @@ from smallvit.checking import copies, inspections
 from smallvit.checking.near_duplicates.search import Duplicates, find_duplicates, scan
 from smallvit.checking.rules import Problem, problem
 from smallvit.checking.survey import Survey, damaged, survey
-from smallvit.console import quiet, say
+from smallvit.console import quiet
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split
@@ -26,9 +26,7 @@ from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.plan import Plan, Prepared, load_images, prepare
 from smallvit.planning.resolve import resolve_machine, resolve_names, resolve_size
 from smallvit.recipe import Recipe, resolved
-from smallvit.training.budget import measure_cost, seconds_of
-from smallvit.training.build import build_training
-from smallvit.training.loop import Training
+from smallvit.training.budget import seconds_of
 from smallvit.training.session import fixed_threads
 
 ORDER = ("error", "warning", "note")
@@ -104,10 +102,10 @@ def _check(asked: Recipe, fast: bool) -> CheckReport:
     timing: dict[str, float] = {}
     if prepared and plan:
         problems += _plan_problems(asked, plan, seen)
-        trial = prepared.training or _build(plan)
+        trial = prepared.training
         problems += inspections.tokens(trial.step.backbone, plan.recipe)
         facts["parameters"] = count_parameters(trial.step.backbone)
-        timing = {} if fast else _timing(trial, plan)
+        timing = {} if fast else _timing(prepared)
     if stopped and not {problem.code for problem in problems} & STOPS:
         problems.append(problem("unusable", str(stopped), "Training would stop here."))
     return CheckReport(
@@ -153,17 +151,10 @@ def _load(asked: Recipe) -> ImageSet:
     return load_images(source, choices.recipe.data)
 
 
-def _build(plan: Plan) -> Training:
-    with fixed_threads(resolved(plan.recipe.threads)):
-        return build_training(plan.recipe, plan.images, plan.split)
-
-
-def _timing(trial: Training, plan: Plan) -> dict[str, float]:
+def _timing(prepared: Prepared) -> dict[str, float]:
     """Seconds of a step, measured, and of all that training does with it."""
-    say("measuring a training step")
+    plan, trial, cost = prepared
     epochs = resolved(plan.recipe.epochs)
-    with fixed_threads(resolved(plan.recipe.threads)):
-        cost = measure_cost(trial, epochs)
     looks = math.ceil(epochs / resolved(plan.recipe.eval_every)) if len(plan.split.val) else 0
     training = seconds_of(trial, cost, epochs, looks)
     return {"step": cost.seconds[1], "steps_an_epoch": len(trial.loader), "epochs": epochs, "training": training}

@@ -38,16 +38,15 @@ class TaskInfo(NamedTuple):
     num_classes: int
     num_images: int  # rows of the whole ImageSet
     img_size: int
-    epochs: int
     train_rows: Tensor | None = None  # those of the training part; None: all
     class_names: tuple[str, ...] = ()
     class_counts: tuple[int, ...] = ()  # images of each class in the training part
 
     @classmethod
-    def of(cls, images: ImageSet, split: Split, img_size: int, epochs: int) -> TaskInfo:
+    def of(cls, images: ImageSet, split: Split, img_size: int) -> TaskInfo:
         num_classes = len(images.class_names)
         counts_K = torch.bincount(images.labels_N[split.train], minlength=num_classes).tolist()
-        return cls(num_classes, len(images), img_size, epochs, split.train, tuple(images.class_names), tuple(counts_K))
+        return cls(num_classes, len(images), img_size, split.train, tuple(images.class_names), tuple(counts_K))
 
     @property
     def num_trained(self) -> int:

@@ -224,7 +224,7 @@ class Drloc(Auxiliary):
     def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         o: DrlocOptions = options
-        self.options, self.epochs = o, setting.epochs
+        self.options = o
         self.stages = _usable_stages(backbone, o)
         if o.norm == "after":
             check_normed(backbone, "aux drloc: norm = after")
@@ -239,7 +239,7 @@ class Drloc(Auxiliary):
             head(grids[stage], ctx.generator) for stage, head in zip(self.stages, self.heads, strict=True)
         ]
         total = torch.stack([guess.loss for guess in guesses]).sum()
-        weight = weight_at(self.options, ctx.progress * self.epochs, self.epochs)
+        weight = weight_at(self.options, ctx.progress * ctx.epochs, ctx.epochs)
         chance = sum(guess.chance for guess in guesses) / len(guesses)
         parts = {
             "drloc": total.detach(),

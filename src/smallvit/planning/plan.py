@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from smallvit.console import say, warn
+from smallvit.console import roughly, say, warn
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
@@ -22,9 +21,9 @@ from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.cut_short import cut_short
 from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained
+from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.resolve import (
     has_fast_bf16,
-    resolve_epochs,
     resolve_machine,
     resolve_names,
     resolve_size,
@@ -35,14 +34,11 @@ from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
-from smallvit.training.budget import seconds_to_judge, steps_within
+from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
 from smallvit.training.build import build_training
 from smallvit.training.initial import already_seen, digest, initial_file, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
-
-REPORT_SECONDS = 4.0  # what the report takes at the end of a budget
-REPLAN_AT = 0.1  # of the steps: then their speed is known, and what is left is counted anew
 
 
 class Plan(NamedTuple):
@@ -52,6 +48,7 @@ class Plan(NamedTuple):
     images: ImageSet
     split: Split
     floors: dict[str, Any]
+    seconds: float | None = None  # that training and all that follows will take on this machine, where it was reckoned
 
     @property
     def explained(self) -> Explained:
@@ -64,17 +61,18 @@ class Prepared(NamedTuple):
     """A plan, and the training that was built to see that it works: a run in this process goes on with it."""
 
     plan: Plan
-    training: Training | None  # None: a budget set the epochs after a step of it was measured, so it is built anew
+    training: Training
+    cost: StepCost  # of its steps, as measured
 
 
-def make_plan(asked: Recipe, started: float | None = None, with_floors: bool = True) -> Plan:
-    """Resolve a recipe. `started` is when the clock of a budget began (time.monotonic)."""
-    return prepare(asked, started, with_floors).plan
+def make_plan(asked: Recipe, clock: Clock | None = None, with_floors: bool = True) -> Plan:
+    """Resolve a recipe. The clock is that of a budget."""
+    return prepare(asked, clock, with_floors).plan
 
 
-def prepare(asked: Recipe, started: float | None = None, with_floors: bool = True) -> Prepared:
+def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True) -> Prepared:
     """A plan with the training that it describes, before its first step."""
-    started = time.monotonic() if started is None else started
+    clock = clock or Clock()
     choices = Choices(asked)
     resolve_machine(choices)
     cut_short(choices)
@@ -86,15 +84,23 @@ def prepare(asked: Recipe, started: float | None = None, with_floors: bool = Tru
         choices.record("model.weights", choices["model.weights"], training.starting_weights)
     if training.transferred:
         _tell_of_start(choices, training.transferred, images, split)
-    resolve_speed(choices, asked, training)
+    cost = _measure(choices, asked, training, clock)
     floors = compute_floors(images, split) if with_floors else {}
-    by_budget = choices["epochs"] == "auto"
-    if by_budget:
-        _spend_budget(choices, training, len(split.test) or len(split.val), started)
+    with fixed_threads(choices["threads"]):
+        seconds = resolve_length(choices, training, cost, clock, (len(split.test), len(split.val)))
     _tell_of_losses(choices, training)
-    plan = Plan(asked, choices.recipe, choices.made, images, split, floors)
-    training.recipe = plan.recipe  # with what was chosen after it was built
-    return Prepared(plan, None if by_budget else training)
+    plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds)
+    training.follow(plan.recipe)
+    return Prepared(plan, training, cost)
+
+
+def _measure(choices: Choices, asked: Recipe, training: Training, clock: Clock) -> StepCost:
+    """Threads and precision by what they make of a step, and what it takes with them."""
+    say("measuring a step")
+    with clock.watch():
+        step = resolve_speed(choices, asked, training, clock.for_tries(choices["budget"]))
+    with fixed_threads(choices["threads"]):
+        return measure_cost(training, kinds_of(choices), {training.step.objective.views: step})
 
 
 def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]:
@@ -163,9 +169,8 @@ def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
 
 def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     """What cannot work is refused before anything is written."""
-    if recipe.epochs == "auto":  # a budget will set them after it has measured a step
-        schedule = recipe.schedule.model_copy(update={"warmup_epochs": 0.0})
-        recipe = recipe.model_copy(update={"epochs": 1, "eval_every": 1, "schedule": schedule})
+    if recipe.epochs == "auto":  # known after a step was measured: until then it might be the longest run
+        recipe = recipe.model_copy(update={"epochs": MOST_EPOCHS})
     with fixed_threads(resolved(recipe.threads)):
         training = build_training(recipe, images, split)
     grid = training.step.backbone.final_grid
@@ -177,21 +182,6 @@ def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     if recipe.precision == "bf16" and not has_fast_bf16(recipe.device):
         warn(f"bf16 on {recipe.device} without units for it is several times slower than fp32")
     return training
-
-
-def _spend_budget(choices: Choices, training: Training, judged: int, started: float) -> None:
-    """Steps instead of a time. `judged` images are looked at when all is done."""
-    say("measuring a step for the budget")
-    with fixed_threads(choices["threads"]):
-        finish = REPORT_SECONDS + seconds_to_judge(training, judged)
-        steps, why = steps_within(training, choices["budget"] - finish - (time.monotonic() - started))
-    epochs = -(-steps // len(training.loader))
-    choices.choose("epochs", epochs, f"a budget of {choices['budget']:.0f} s: {why}")
-    choices.put("steps", steps)
-    if steps >= 2 / REPLAN_AT:
-        choices.put("replan", {"at": int(steps * REPLAN_AT), "seconds": choices["budget"] - finish})
-    choices.put("budget", None)  # spent: the same run again is this many steps, not this much time
-    resolve_epochs(choices)
 
 
 def _tell_of_losses(choices: Choices, training: Training) -> None:
@@ -264,14 +254,16 @@ def read_plan(run: RunFolder) -> Plan:
     return Plan(recipe, recipe, choices, images, split, run.read("floors.json"))
 
 
-def show_plan(plan: Plan) -> None:
-    """The choices, one a line, and what is to be beaten."""
+def show_plan(plan: Plan, turns: int = 1) -> None:
+    """The choices, one a line, what is to be beaten, and how long it takes where so many such runs follow one another."""
     say(headline(plan))
     for choice in plan.choices:
         if choice.key not in ("data.mean", "data.std"):
             say(f"  {choice.key} = {_short(choice.value)}  ({choice.why})", style="dim")
     if plan.floors:
         say(to_beat(plan))
+    if plan.seconds is not None:
+        say(f"this takes about {roughly(turns * plan.seconds)} on this machine")
     for caution in cautions(plan.recipe, plan.images, plan.split):
         warn(caution)
 

@@ -18,8 +18,6 @@ from smallvit.planning.choices import Choices
 
 SIZES = (32, 64, 96, 128, 160, 224)
 MOST_CPU_SIZE = 128
-SAMPLES_CPU = 200_000  # images seen in training when the epochs are ours to choose: minutes on a laptop
-SAMPLES_GPU = 4_000_000
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
 MATRIX_LR = 0.12
 
@@ -109,11 +107,7 @@ def resolve_training(choices: Choices, images: ImageSet, split: Split) -> None:
     resolve_objective(choices, images, split)
     resolve_model(choices)
     resolve_optimizer(choices, len(split.train))
-    if choices["budget"] is None:
-        resolve_length(choices, len(split.train))
     resolve_selection(choices, split)
-    if choices["epochs"] != "auto":
-        resolve_epochs(choices)
 
 
 def resolve_statistics(choices: Choices, images: ImageSet, split: Split) -> None:
@@ -133,7 +127,7 @@ def resolve_statistics(choices: Choices, images: ImageSet, split: Split) -> None
 def resolve_objective(choices: Choices, images: ImageSet, split: Split) -> None:
     """What follows from the images among the options of the objective and the auxiliary losses: their own matter."""
     recipe = choices.recipe
-    task = TaskInfo.of(images, split, choices["data.img_size"], epochs=1)
+    task = TaskInfo.of(images, split, choices["data.img_size"])
     name, given = recipe.objective.name, recipe.objective.options
     options = options_of(objectives(), name, given, "objective")
     objectives()[name].resolve(options, task, choices.within("objective"))
@@ -176,11 +170,6 @@ def resolve_optimizer(choices: Choices, n: int) -> None:
     choices.choose("optimizer.lr", float(f"{rate:.2g}"), f"scaled to batch {batch}")
 
 
-def resolve_length(choices: Choices, n: int) -> None:
-    seen = SAMPLES_CPU if choices["device"] == "cpu" else SAMPLES_GPU
-    choices.choose("epochs", min(300, max(20, round(seen / n))), f"about {seen:,} images seen, 20 to 300 epochs")
-
-
 def resolve_selection(choices: Choices, split: Split) -> None:
     """Which weights become the model. Few validation images would rather choose a lucky epoch than a good one."""
     if not _classifies(choices):
@@ -191,7 +180,7 @@ def resolve_selection(choices: Choices, split: Split) -> None:
 
 
 def resolve_epochs(choices: Choices) -> None:
-    """What follows from the number of epochs, which a budget sets late."""
+    """What follows from the number of epochs, which is known last."""
     epochs = choices["epochs"]
     choices.choose("schedule.warmup_epochs", min(10.0, round(epochs * 0.1, 2)), "a tenth of the epochs, at most 10")
     choices.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks in all")

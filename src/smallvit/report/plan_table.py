@@ -45,11 +45,10 @@ def show_explanation(plan: Plan, expected: Forecast) -> None:
 
 
 def in_words(expected: Forecast) -> str:
-    counted = f"{expected.steps:,} steps, {expected.epochs} epochs"
-    if expected.step_seconds is None:
+    counted = f"{expected.steps:,} steps of {1000 * expected.step_seconds:.0f} ms, {expected.epochs} epochs"
+    if expected.within_budget:
         return f"expected: {duration(expected.seconds)} for the whole command, {counted}"
-    step = f"{1000 * expected.step_seconds:.0f} ms each"
-    return f"expected: about {duration(expected.seconds)} of training on this machine, {counted}, {step}"
+    return f"expected: about {duration(expected.seconds)} on this machine, {counted}"
 
 
 def _show(console: Console, lines: Sequence[Line], switch: str) -> None:

@@ -17,7 +17,6 @@ from smallvit.models.starting_weights import give_weights
 from smallvit.objectives.base import Objective, TaskInfo, auxiliaries, objectives, options_of
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
-from smallvit.training.budget import MOST_EPOCHS
 from smallvit.training.initial import load_initial_weights
 from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
@@ -88,14 +87,12 @@ def whiten(backbone: Backbone, images: ImageSet, split: Split, recipe: Recipe) -
 
 
 def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Split) -> Step:
-    # A budget sets the epochs after it has measured a step; for that trial any number will do.
-    epochs = 1 if recipe.epochs == "auto" else recipe.epochs
-    setting = TaskInfo.of(images, split, resolved(recipe.data.img_size), epochs)
+    setting = TaskInfo.of(images, split, resolved(recipe.data.img_size))
     name = recipe.objective.name
     objective = objectives()[name](
         backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting
     )
-    for size in _view_sizes(objective, MOST_EPOCHS if recipe.budget else epochs):
+    for size in _view_sizes(objective, resolved(recipe.epochs)):
         check_size(backbone, recipe.model.name, size)
     extras = {
         name: auxiliaries()[name](backbone, options_of(auxiliaries(), name, given, "aux"), setting)

@@ -81,7 +81,7 @@ def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) ->
 
 def load_state(path: Path, t: Training) -> dict[str, Any]:
     tensors, header = read_tensors(path)
-    if header.get("total") not in (t.planned, t.total):
+    if header.get("total") not in (t.planned, t.decision.total if t.decision else t.planned):
         raise RunError(f"{path} belongs to a run of {header.get('total')} steps, not of {t.total}")
     try:
         t.step.load_state_dict(_under("step", tensors))

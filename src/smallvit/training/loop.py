@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -62,6 +63,11 @@ class Training:
     decision: Decision | None = None
     best: Best = field(default_factory=Best)
 
+    def follow(self, recipe: Recipe) -> None:
+        """Take over what was chosen after it was built: the number of epochs, and what depends on it."""
+        self.recipe = recipe
+        self.loader.views_at = partial(self.step.objective.views_at, epochs=resolved(recipe.epochs))
+
     @property
     def planned(self) -> int:
         """Steps, as the run was planned."""
@@ -69,7 +75,8 @@ class Training:
 
     @property
     def total(self) -> int:
-        return self.decision.total if self.decision else self.planned
+        """Steps, as far as it is decided here: those that are taken again after a kill know as little as they did."""
+        return self.decision.total if self.decision and self.done > self.decision.at else self.planned
 
     @property
     def epochs(self) -> int:
@@ -122,14 +129,17 @@ def train(t: Training) -> Iterator[Tick]:
         improved = is_better(score, t.best)
         if score is not None and improved:
             t.best = Best(*score.quality, epoch)
-        yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, improved)
+        tick = Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, improved)
+        del loss  # it holds features, and the next step needs their memory
+        yield tick
 
 
 def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
     seed, precision = t.recipe.seed, resolved(t.recipe.precision)
     # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
-    torch.manual_seed(key_of(seed, "step", t.done))
-    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), generator(seed, "objective", t.done, device=t.device))
+    _seed_global(key_of(seed, "step", t.done), t.device)
+    draw = generator(seed, "objective", t.done, device=t.device)
+    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs))
     t.step.train()
     for group in t.optimizer.param_groups:
         group["lr"] = lr  # a group of its own rate multiplies it by its lr_scale
@@ -146,6 +156,14 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     if t.ema is not None:
         t.ema.update(t.step.backbone, step=t.done)
     return loss, grad_norm
+
+
+def _seed_global(key: int, device: torch.device) -> None:
+    """torch.manual_seed looks for accelerators and keeps a stack trace: half a millisecond."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(key)
+    else:
+        torch.manual_seed(key)
 
 
 def validate(t: Training, epoch: int) -> Score | None:

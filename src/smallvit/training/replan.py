@@ -1,7 +1,7 @@
 """A run with a budget counts its steps anew, once, when its speed is known.
 
-Planning measures a few steps and sets their number. After a part of them, which the recipe names, the time that is left
-is divided by what a step really took. The decision is written and synced before the first step that depends on it, so a
+Planning measures a few steps and sets their number. After a part of them, which the recipe names, or when that part of the
+time is gone, whichever is first, the time that is left is divided by what a step really took. The decision is written and synced before the first step that depends on it, so a
 run that is killed afterwards ends with the weights it would have had.
 """
 
@@ -16,7 +16,7 @@ from smallvit.runs.atomic import write_text
 from smallvit.training.loop import Decision, Training
 
 FILE = "decision.json"
-MOST_CHANGE = 4.0  # times the planned steps that are left, either way: a pause of the machine is no speed
+MOST_CHANGE = 8.0  # times the planned steps that are left, either way: a pause of the machine is no speed
 
 
 def read_decision(folder: Path) -> Decision | None:
@@ -33,12 +33,20 @@ def read_decision(folder: Path) -> Decision | None:
         raise RunError(f"cannot read {path}: {error}") from None
 
 
+def is_due(t: Training, spent: float) -> bool:
+    replan = t.recipe.replan
+    return replan is not None and t.decision is None and (t.done == replan.at or spent >= replan.by)
+
+
 def decide(t: Training, spent: float, trained: float) -> Decision:
     """How many steps fit. `spent` seconds of the budget are gone, `trained` of them in the steps so far."""
     replan = t.recipe.replan
     assert replan is not None
     planned = t.planned - t.done
-    fitting = (replan.seconds - spent) / (trained / t.done)
+    step = trained / t.done
+    # What slowed the steps down will slow down judging and the report, too.
+    end = replan.end * min(max(step / replan.step, 1 / MOST_CHANGE), MOST_CHANGE)
+    fitting = (replan.seconds - end - spent) / step
     left = round(min(max(fitting, planned / MOST_CHANGE, 1), planned * MOST_CHANGE))
     return Decision(t.done, t.done + left)
 

@@ -22,7 +22,7 @@ from smallvit.recipe import resolved
 from smallvit.runs.atomic import append_line, read_lines, write_text
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.loop import Tick, Training, train
-from smallvit.training.replan import decide, read_decision, write_decision
+from smallvit.training.replan import decide, is_due, read_decision, write_decision
 
 LOG_STEPS = 10  # steps between two records; reading the loss waits for the device, so not at every step
 
@@ -58,9 +58,11 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
     with fixed_threads(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
             recorder.add(tick)
-            if t.recipe.replan and tick.step == t.recipe.replan.at:
-                _replan(folder, t, recorder)
-            advance(1, note=recorder.note, total=t.total)
+            if is_due(t, recorder.clock()[0]):
+                t.decision = decide(t, *recorder.clock())
+                if t.world.writes:
+                    write_decision(folder, t.decision, t.planned)
+            advance(1, note=recorder.note, total=t.decision.total if t.decision else t.total)
             if tick.improved and t.world.writes:
                 save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
             stopping = stop.is_set()
@@ -72,14 +74,6 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
                 raise Interrupted(
                     f"stopped after step {t.done:,} of {t.total:,}; go on with `smallvit resume {folder}`"
                 )
-
-
-def _replan(folder: Path, t: Training, recorder: Recorder) -> None:
-    """What was decided before a kill stays decided."""
-    if t.decision is None:
-        t.decision = decide(t, *recorder.clock())
-        if t.world.writes:
-            write_decision(folder, t.decision, t.planned)
 
 
 class Recorder:
