@@ -182,9 +182,9 @@ def begin(given: argparse.Namespace) -> None:
         for name in given.sets:
             prepared(name, given.data, WORK, tuning=True)
             with np.load(prepared(name, given.data, WORK)) as found:
-                record["sets"][name] = {
-                    "train": len(found["y_train"]), "test": len(found["y_test"]), "classes": len(found["class_names"])
-                }  # fmt: skip
+                record["sets"].setdefault(name, {}).update(
+                    train=len(found["y_train"]), test=len(found["y_test"]), classes=len(found["class_names"])
+                )
 
 
 def machine_number(record: dict[str, Any]) -> int:
@@ -252,7 +252,7 @@ def keep(task: Task, status: int, cpu_seconds: float, given: argparse.Namespace)
         return f"broke: {error}"
     finally:
         shutil.rmtree(task.folder, ignore_errors=True)
-    right_N = np.asarray(found.pop("predictions")) == labels_N
+    right_N, floors = np.asarray(found.pop("predictions")) == labels_N, found.pop("floors", None)
     found = {"accuracy": right_N.mean().item(), "correct": int(right_N.sum()), "n": len(right_N), **found}
     found |= {"cpu_seconds": cpu_seconds, "seed": task.seed, "settings": task.settings}
     if task.kind == "runs":  # tries are compared by their accuracy only
@@ -260,6 +260,8 @@ def keep(task: Task, status: int, cpu_seconds: float, given: argparse.Namespace)
     with Opened(given.store) as record:
         record[task.kind][task.key] = found | {"machine": machine_number(record)}
         record["broken"].pop(task.key, None)
+        if floors and task.kind == "runs":  # they depend on the set alone
+            record["sets"][task.set]["floors"] = floors
     return f"{found['accuracy']:.1%} in {cpu_seconds} s, {found['epochs']} epochs"
 
 
@@ -282,6 +284,7 @@ def of_ours(task: Task, given: argparse.Namespace, labels_N: NDArray[np.int64]) 
     return {
         "epochs": recipe["epochs"], "parameters": results["model"]["parameters"], "code": code.stdout.strip(),
         "predictions": stored["probabilities"].argmax(1)[in_order],
+        "floors": {floor["label"]: floor["accuracy"] for floor in results["floors"].values() if floor.get("accuracy")},
     }  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from helpers import make_folder
 from smallvit import make_recipe
 from smallvit.errors import SmallvitError, UsageError, nearest
-from smallvit.explain import explain
 from smallvit.listing.catalog import flat, toml_page
+from smallvit.mistakes import mistakes_in_words
 from smallvit.models.aliases import architecture
 from smallvit.objectives.base import auxiliaries, objectives
 from smallvit.planning.plan import make_plan
@@ -405,7 +405,7 @@ def test_no_mistake_is_told_in_the_words_of_the_library(name: str) -> None:
             try:
                 SECTIONS[name].model_validate(tree)
             except ValidationError as error:
-                said = explain(error, SECTIONS[name], tree)
+                said = mistakes_in_words(error, SECTIONS[name], tree)
                 assert said.startswith((".".join(path), "unknown key")), said
                 for item in error.errors():
                     assert item["type"] == "value_error" or item["msg"] not in said, said

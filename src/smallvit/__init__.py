@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smallvit.api import (
+        Explanation,
         Prediction,
         Run,
         compare,
         diagnose,
         evaluate,
+        explain,
         make_recipe,
         predict,
         pretrain,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "CheckReport",
+    "Explanation",
     "Prediction",
     "Recipe",
     "Run",
@@ -41,6 +44,7 @@ __all__ = [
     "compare",
     "diagnose",
     "evaluate",
+    "explain",
     "make_recipe",
     "predict",
     "pretrain",

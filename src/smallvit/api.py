@@ -1,4 +1,4 @@
-"""What the command line and Python users call: train, pretrain, resume, diagnose, compare, report.
+"""What the command line and Python users call: train, explain, pretrain, resume, diagnose, compare, report.
 
 How a recipe is made of what was asked stands in planning/flags.py, what is done with a finished run (evaluate, predict,
 probe) in runs/inference.py; both are called from here, too.
@@ -12,18 +12,21 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smallvit.console import bar, duration, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
-from smallvit.planning.flags import FLAGS, make_recipe, pretraining_recipe
+from smallvit.planning.explanation import Line
+from smallvit.planning.flags import make_recipe, pretraining_recipe
+from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
-from smallvit.recipe import Recipe, flat
+from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
+from smallvit.runs.difference import tell_difference
 from smallvit.runs.execution import check_logs, execute
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, claimed
@@ -103,6 +106,39 @@ def train(
         return Run(folder)
 
 
+class Explanation(NamedTuple):
+    """What `train` would do, and what that is expected to bring. Lines have what, value, why, brings and switch."""
+
+    plan: Plan
+    chosen: list[Line]
+    left_out: list[Line]
+    expected: Forecast
+
+
+def explain(
+    data: str | Path | None = None, *, recipe: str | Path = "default", settings: Mapping[str, Any] | None = None,
+    seeds: int | None = None, jobs: int = 1, show_progress: bool = True, started: float | None = None, **flags: Any,
+) -> Explanation:  # fmt: skip
+    """The plan of `train` with the same arguments. Trains nothing and writes nothing; steps are measured on a copy."""
+    asked = make_recipe(recipe, settings, data=data, **flags)
+    turns = 0
+    if seeds is not None:
+        asked, turns = _first_of(asked, seeds), math.ceil(seeds / max(1, jobs))
+    with quiet(not show_progress):
+        prepared = prepare(asked, Clock(started, turns))
+        return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared, turns))
+
+
+def _first_of(asked: Recipe, seeds: int) -> Recipe:
+    """What the first of several seeds is asked for: its own start."""
+    if seeds < 2:
+        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    place = Place(seed=asked.seed)
+    starts = member_starts(asked.model.init, [place]) if asked.model.init else {}
+    model = asked.model.model_copy(update={"init": str(starts[place])}) if starts else asked.model
+    return asked.model_copy(update={"model": model})
+
+
 def train_seeds(
     data: str | Path | None = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
@@ -166,6 +202,7 @@ def run_group(folder: Path, jobs: int = 1) -> list[Run]:
     runs = open_runs(folder)
     if asked := diagnosis_of(folder):
         _diagnose_others(runs, asked)
+        tell_difference(folder, runs)
     report(runs, folder / "report.html")
     return runs
 

@@ -127,3 +127,8 @@ def _lines(label: str, total: int, done: int) -> Iterator[Advance]:
 
 def is_quiet() -> bool:
     return _quiet.get()
+
+
+def printable(text: str) -> str:
+    """File names may hold anything; a terminal must not obey them."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

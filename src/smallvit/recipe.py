@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from smallvit.errors import UsageError, nearest
-from smallvit.explain import NO_FLAGS, explain
+from smallvit.mistakes import NO_FLAGS, mistakes_in_words
 
 Auto = Literal["auto"]
 T = TypeVar("T")
@@ -205,6 +205,17 @@ def resolved(value: T | Auto) -> T:
     return value
 
 
+# The flags of the command line, which are the everyday names in Python -> where they stand in the recipe.
+FLAGS = {
+    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
+    "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
+    "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
+    "lr": "optimizer.lr", "init": "model.init", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
+    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
+    "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+}  # fmt: skip
+
+
 # ---- building a recipe -------------------------------------------------------------------------------
 
 
@@ -239,7 +250,7 @@ def validate(tree: Mapping[str, Any], origin: str = "", flags: Mapping[str, str]
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        mistakes = explain(error, Recipe, tree, flags=flags)
+        mistakes = mistakes_in_words(error, Recipe, tree, flags=flags)
         raise UsageError(f"{origin}: {mistakes}" if origin else mistakes) from None
 
 

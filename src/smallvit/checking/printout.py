@@ -6,7 +6,7 @@ from typing import Any
 
 from smallvit.checking.check import CheckReport
 from smallvit.checking.rules import Problem
-from smallvit.console import duration
+from smallvit.console import duration, printable
 
 MOST_FILES = 5
 MOST_CLASSES = 12
@@ -103,8 +103,3 @@ def _show_classes(console: Any, classes: dict[str, dict[str, int]]) -> None:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def printable(text: str) -> str:
-    """File names may hold anything; a terminal must not obey them."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

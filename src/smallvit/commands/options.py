@@ -72,6 +72,7 @@ OPTIONS = {
     "compile": switch("--compile", "Use torch.compile."),
     "log": Spec(Log),
     "print_recipe": switch("--print-recipe", "Show the resolved recipe and stop."),
+    "explain": switch("--explain", "Show the whole plan, what each choice is expected to bring and how to change it, and stop."),
     "overwrite": switch("--overwrite", "Replace a run that is already in --out."),
     "fast": switch("--fast", "Leave out near copies and the time."),
     "as_json": Spec(AsJson, False),
@@ -109,6 +110,9 @@ def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
     if quiet:
         return
     from smallvit.report.tables import results_table
+    from smallvit.runs.difference import DIFFERENCE, stored_difference
 
     results_table(runs)
+    if said := stored_difference(runs):
+        typer.echo(f"{DIFFERENCE}: {said}")
     typer.echo(f"report: {page}")

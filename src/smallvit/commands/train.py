@@ -21,7 +21,7 @@ def demo(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a ViT, a DHVT and a ResNet of 0.2 M parameters on 1,000 embedded digits, and report how they do and why."""
+    """Train what auto takes, a ViT and a ResNet on 1,000 embedded digits; report how they do, and what made the difference."""
     announce(quiet)
     from smallvit.demo import demo as run_demo
 
@@ -59,7 +59,7 @@ def check(**given: Any) -> None:
 @takes(
     "data model out img_size in_chans fit epochs budget batch_size lr init drop_path mixup cutmix aux class_weights "
     "balanced val test train_on per_class fraction recipe settings seed seeds jobs device threads precision compile "
-    "log print_recipe overwrite quiet",
+    "log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split], .npz, or mnist5k (default) | digits.")]),
     init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
     seeds=flag(int, "Train this many seeds of the same recipe."),
@@ -72,7 +72,7 @@ def train(**given: Any) -> None:
 
 @takes(
     "data method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
-    "per_class fraction recipe settings seed seeds jobs device threads precision log print_recipe overwrite quiet",
+    "per_class fraction recipe settings seed seeds jobs device threads precision log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")]),
     method=flag(str, f"{in_words(pretraining_names())}."),
     init=flag(str, "Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
@@ -109,6 +109,13 @@ def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
         typer.echo(api.describe_recipe(api.make_recipe(**asked)))
         return []
     quiet = given["quiet"]
+    if given["explain"]:
+        from smallvit.report.plan_table import show_explanation
+
+        seeds = {"seeds": given["seeds"], "jobs": given["jobs"]}
+        found = api.explain(**asked, **seeds, show_progress=not quiet, started=STARTED)
+        show_explanation(found.plan, found.expected)
+        return []
     common = {"out": given["out"], "overwrite": given["overwrite"], "show_progress": not quiet, "started": STARTED}
     if given["seeds"] is not None:
         if given["log"]:

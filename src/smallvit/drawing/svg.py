@@ -96,6 +96,27 @@ def to_svg(figure: Figure, name: str, label: str, width: float, least: float = 0
     return f'<svg class="plot" role="img" aria-label="{spoken}" viewBox="{box[1]}" style="{sizes}">{body}'
 
 
+_PAGE = {
+    "light": "--card:#ffffff;--ink:#1b2128;--soft:#59636e;--line:#dde2e8;--floor:#b3bcc6;--on-strong:#ffffff;"
+    "--series-1:#0072b2;--series-2:#d55e00;--series-3:#008f68;--series-4:#b0508a;--series-5:#6b56b3;--series-6:#8a6d00",
+    "dark": "--card:#1a2027;--ink:#e6e9ed;--soft:#a0abb7;--line:#343d47;--floor:#5c6874;--on-strong:#ffffff;"
+    "--series-1:#56b4e9;--series-2:#ff9248;--series-3:#2cc69a;--series-4:#e69ac4;--series-5:#b7a4f2;--series-6:#e8d44d",
+}
+
+
+def stand_alone(drawn: str, width: float, height: float) -> str:
+    """What `to_svg` gave as a file of its own, on a card with the colours of the report, light or dark as the reader's are."""
+    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    look = (
+        f"svg{{{_PAGE['light']};font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Liberation Sans',Arial,sans-serif}}"
+        f"@media(prefers-color-scheme:dark){{svg{{{_PAGE['dark']}}}}}"
+    )
+    card = f'<rect width="{width:.0f}" height="{height:.0f}" rx="10" style="fill:var(--card)"/>'
+    opening = drawn.index(">") + 1
+    head = drawn[:opening].replace("<svg ", f'<svg {spaces} width="{width:.0f}" height="{height:.0f}" ', 1)
+    return f"{head}\n<style>{look}</style>\n{card}{drawn[opening:]}\n"
+
+
 # ---- small parts that drawings share -------------------------------------------------------------------------
 
 

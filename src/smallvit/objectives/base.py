@@ -24,7 +24,7 @@ from smallvit.data.split import Split
 from smallvit.errors import UsageError, nearest
 from smallvit.evaluation.metrics import Score
 from smallvit.evaluation.predictor import Predictor
-from smallvit.explain import NO_FLAGS, explain
+from smallvit.mistakes import NO_FLAGS, mistakes_in_words
 from smallvit.models.features import Backbone
 from smallvit.planning.choices import Choices
 from smallvit.recipe import Recipe, Section
@@ -166,7 +166,7 @@ def options_of(
         return kind[name].Options.model_validate(dict(given))
     except ValidationError as error:
         inside = f"{key}.{name}." if key == "aux" else f"{key}."
-        mistakes = explain(error, kind[name].Options, given, inside=inside, flags=flags)
+        mistakes = mistakes_in_words(error, kind[name].Options, given, inside=inside, flags=flags)
         raise UsageError(f"{key} {name}: {mistakes}") from None
 
 

@@ -8,17 +8,7 @@ from typing import Any
 
 from smallvit.errors import UsageError, nearest
 from smallvit.objectives.base import all_options, objectives
-from smallvit.recipe import Recipe, build_recipe, read_preset
-
-# Everyday names -> where they stand in the recipe.
-FLAGS = {
-    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
-    "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
-    "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
-    "lr": "optimizer.lr", "init": "model.init", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
-    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
-    "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
-}  # fmt: skip
+from smallvit.recipe import FLAGS, Recipe, build_recipe, read_preset
 
 
 def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:

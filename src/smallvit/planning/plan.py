@@ -19,6 +19,8 @@ from smallvit.objectives.base import declared_curves, objectives
 from smallvit.planning.cautions import cautions
 from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.cut_short import cut_short
+from smallvit.planning.evidence import levers
+from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.resolve import (
     has_fast_bf16,
@@ -29,7 +31,7 @@ from smallvit.planning.resolve import (
     resolve_training,
 )
 from smallvit.planning.tryout import resolve_speed
-from smallvit.recipe import DataSpec, Recipe, resolved
+from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
 from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
@@ -47,6 +49,12 @@ class Plan(NamedTuple):
     split: Split
     floors: dict[str, Any]
     seconds: float | None = None  # that training and all that follows will take on this machine, where it was reckoned
+
+    @property
+    def explained(self) -> Explained:
+        """The plan as a table."""
+        asked, resolved = flat(self.asked.model_dump(exclude_unset=True)), flat(self.recipe.model_dump())
+        return explained(asked, resolved, self.choices, levers())
 
 
 class Prepared(NamedTuple):
@@ -194,6 +202,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
         "asked": plan.asked.model_dump(exclude_unset=True),
         "resolved": recipe.model_dump(),
         "choices": [choice._asdict() for choice in plan.choices],
+        "explained": plan.explained.as_record(),
         "curves": declared_curves(recipe).for_folder(),
     }
     writer = RunFolder.__new__(RunFolder)
@@ -247,20 +256,29 @@ def read_plan(run: RunFolder) -> Plan:
 
 def show_plan(plan: Plan, turns: int = 1) -> None:
     """The choices, one a line, what is to be beaten, and how long it takes where so many such runs follow one another."""
-    n = {name: len(rows) for name, rows in zip(("train", "val", "test"), plan.split[:3], strict=True)}
-    counted = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
-    classes = len(plan.images.class_names)
-    say(f"{plan.images.source}: {f'{classes} classes' if classes > 1 else 'no classes'}, {counted}")
+    say(headline(plan))
     for choice in plan.choices:
         if choice.key not in ("data.mean", "data.std"):
             say(f"  {choice.key} = {_short(choice.value)}  ({choice.why})", style="dim")
     if plan.floors:
-        floors = ", ".join(f"{floor['label']} {floor['accuracy']:.1%}" for floor in plan.floors.values())
-        say(f"to beat: {floors}")
+        say(to_beat(plan))
     if plan.seconds is not None:
         say(f"this takes about {roughly(turns * plan.seconds)} on this machine")
     for caution in cautions(plan.recipe, plan.images, plan.split):
         warn(caution)
+
+
+def headline(plan: Plan) -> str:
+    """Which images, and how many of them."""
+    n = {name: len(rows) for name, rows in zip(("train", "val", "test"), plan.split[:3], strict=True)}
+    counted = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
+    classes = len(plan.images.class_names)
+    return f"{plan.images.source}: {f'{classes} classes' if classes > 1 else 'no classes'}, {counted}"
+
+
+def to_beat(plan: Plan) -> str:
+    floors = ", ".join(f"{floor['label']} {floor['accuracy']:.1%}" for floor in plan.floors.values())
+    return f"to beat: {floors}"
 
 
 def _short(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smallvit.errors import RunError
+from smallvit.planning.explanation import Explained, from_record
 from smallvit.recipe import flat
 from smallvit.runs.axes import Place
 from smallvit.runs.curves import DeclaredCurves, read_curves
@@ -32,6 +32,7 @@ class Content(NamedTuple):
     asked: dict[str, Any]
     resolved: dict[str, Any]
     choices: list[dict[str, Any]]
+    explained: Explained | None  # None: of version 0.1
     command: str
     env: dict[str, Any]
     split: dict[str, Any]
@@ -72,6 +73,7 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
             asked=flat(recipe.get("asked", {})),
             resolved=flat(recipe["resolved"]),
             choices=run.choices,
+            explained=_explained(run, recipe),
             command=recipe.get("command", ""),
             env=run.read("env.json"),
             split=run.read("split.json"),
@@ -83,6 +85,13 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
         )
         for number, (run, recipe, name) in enumerate(zip(runs, recipes, names, strict=True), start=1)
     ]
+
+
+def _explained(run: RunFolder, recipe: Mapping[str, Any]) -> Explained | None:
+    try:
+        return from_record(recipe["explained"]) if "explained" in recipe else None
+    except (TypeError, KeyError, AttributeError) as error:
+        raise RunError(f"cannot read the plan in {run.path / 'recipe.json'}: {error}") from None
 
 
 def read_images(run: RunFolder) -> dict[str, NDArray[np.uint8]]:
@@ -152,35 +161,3 @@ def shared(pairs: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
             labels.append([label])
     names = [""] if len(values) == 1 else [", ".join(group) for group in labels]
     return list(zip(names, values, strict=True))
-
-
-# ---- the recipe --------------------------------------------------------------------------------------
-
-
-def show(value: Any) -> str:
-    """A recipe value for reading."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list | tuple):
-        return ", ".join(show(item) for item in value)
-    return json.dumps(value, ensure_ascii=False)
-
-
-def brief(value: Any) -> str:
-    """The same, but a long list of numbers by its range: the full recipe has them all."""
-    if isinstance(value, list) and len(value) > 8 and all(isinstance(item, int | float) for item in value):
-        return f"{len(value)} numbers, {show(min(value))} to {show(max(value))}"
-    return show(value)
-
-
-def decision_rows(content: Content) -> list[tuple[str, str, str]]:
-    """Key, value and reason: first what flags and recipe gave, then what `auto` became."""
-    chosen = {choice["key"] for choice in content.choices}
-    asked = [
-        (key, brief(value), "given, by a flag or by the recipe")
-        for key, value in content.asked.items()
-        if key not in chosen and value != "auto"
-    ]
-    return asked + [(choice["key"], brief(choice["value"]), choice["why"]) for choice in content.choices]

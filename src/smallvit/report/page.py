@@ -13,6 +13,7 @@ from smallvit.report.calibration_section import calibration_section
 from smallvit.report.collect import Content, collect
 from smallvit.report.data_section import data_section
 from smallvit.report.diagnosis_section import diagnosis_section, outdated
+from smallvit.report.plan_section import plan_section
 from smallvit.report.training_section import training_section
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
 from smallvit.runs.atomic import write_text
@@ -61,6 +62,7 @@ def _render(contents: Sequence[Content], title: str, verdicts: Sequence[Verdict]
         **data_section(contents, image_bytes // (2 * len(contents))),
         **calibration_section(contents),
         **diagnosis_section(contents, image_bytes // 4),
+        **plan_section(contents),
         **sections.recipe_section(contents),
     )
     # A file name that is no valid text arrives as lone surrogates, which no UTF-8 file can hold.

@@ -9,7 +9,8 @@ import numpy as np
 
 from smallvit.drawing import figures
 from smallvit.evaluation.classes import is_unbalanced
-from smallvit.report.collect import Content, by_arm, decision_rows, shared, show
+from smallvit.planning.explanation import show
+from smallvit.report.collect import Content, by_arm, shared
 from smallvit.report.data_section import stored_gallery
 from smallvit.report.verdict import (
     PART_WORDS,
@@ -215,7 +216,6 @@ def recipe_section(contents: Sequence[Content]) -> dict[str, Any]:
     recipes = by_key([run.resolved for run in contents])
     return {
         "differences": [(key, values) for key, values in recipes if len(set(values)) > 1],
-        "decisions": _decisions(contents),
         "recipe": recipes,
         "commands": list(dict.fromkeys(run.command for run in contents if run.command)),
         "environment": by_key([run.env for run in contents]),
@@ -227,17 +227,6 @@ def by_key(dicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     keys = dict.fromkeys(key for of_run in dicts for key in of_run)
     rows = [(key, [show(of_run[key]) if key in of_run else "–" for of_run in dicts]) for key in keys]
     return [(key, values if len(set(values)) > 1 else values[:1]) for key, values in rows]
-
-
-def _decisions(contents: Sequence[Content]) -> list[tuple[str, str, str, str]]:
-    """Run, key, value, why: a row that all runs share once and without a run's name."""
-    rows = {run.label: decision_rows(run) for run in contents}
-    keys = dict.fromkeys(row[0] for run_rows in rows.values() for row in run_rows)
-    return [
-        (label, *row)
-        for key in keys
-        for label, row in shared((label, row) for label, run_rows in rows.items() for row in run_rows if row[0] == key)
-    ]
 
 
 # ---- words for numbers -------------------------------------------------------------------------------

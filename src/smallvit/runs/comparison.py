@@ -19,8 +19,8 @@ from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats
 
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mean_interval
+from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
-from smallvit.report.collect import brief
 from smallvit.runs.axes import Place, in_order, listed, replicate_word, several
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import Member, final_members, is_group, replicate_of
@@ -111,19 +111,32 @@ def compare_two(first: Side, second: Side) -> Comparison:
     raise UsageError(f"{have}: pairing takes two {word}s that both have, or two single runs")
 
 
-def what_else(first: Side, second: Side) -> str:
-    """What was asked for differently, where it is more than one thing: then none of them has made the difference alone."""
+class Differing(NamedTuple):
+    """A setting in which two sides differ, with its values."""
+
+    key: str
+    first: str
+    second: str
+
+
+def differing(first: Side, second: Side) -> list[Differing]:
+    """What was asked for differently."""
     recipes = [next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in (first, second)]
     asked, resolved = ([flat(recipe[key]) for recipe in recipes] for key in ("asked", "resolved"))
-    keys = [
-        key
+    return [
+        Differing(key, brief(resolved[0].get(key)), brief(resolved[1].get(key)))
         for key in dict.fromkeys([*asked[0], *asked[1]])
         if key not in SAME_ANYWAY and all(own.get(key) != other.get(key) for own, other in (asked, resolved))
     ]
-    if len(keys) < 2:
+
+
+def what_else(first: Side, second: Side) -> str:
+    """What was asked for differently, where it is more than one thing: then none of them has made the difference alone."""
+    found = differing(first, second)
+    if len(found) < 2:
         return ""
-    told = [f"{key} ({brief(resolved[0].get(key))} and {brief(resolved[1].get(key))})" for key in keys[:MOST_TOLD]]
-    more = f" and {len(keys) - MOST_TOLD} more" if len(keys) > MOST_TOLD else ""
+    told = [f"{key} ({own} and {other})" for key, own, other in found[:MOST_TOLD]]
+    more = f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
     return f"They differ in {', '.join(told)}{more}: which of these made the difference, this does not tell."
 
 

@@ -13,6 +13,8 @@ from smallvit.planning.plan import Plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
+from smallvit.report.verdict import Verdict
+from smallvit.runs.difference import DIFFERENCE, stored_difference
 from smallvit.runs.folder import RunFolder
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
@@ -79,7 +81,9 @@ def report_runs(runs: Sequence[RunFolder], out: Path) -> Path:
     """One page for one run, or for several side by side."""
     *others, last = dict.fromkeys(_told_apart(run.recipe) for run in runs)
     names = f"{', '.join(others)} and {last}" if others else last
-    return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}")
+    said = stored_difference(runs)
+    verdicts = [Verdict("note", DIFFERENCE, said)] if said else []
+    return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}", verdicts)
 
 
 def _told_apart(recipe: Recipe) -> str:

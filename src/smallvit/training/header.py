@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from smallvit.data.images import FULL_WHITE
 from smallvit.errors import RunError, UsageError
-from smallvit.explain import explain
+from smallvit.mistakes import mistakes_in_words
 from smallvit.models.arguments import check_arguments
 from smallvit.models.features import check_model_name
 from smallvit.recipe import CacheSize, Channels, Fit, ImageSize, White
@@ -55,7 +55,9 @@ def checked_header(path: Path, header: Mapping[str, Any]) -> dict[str, Any]:
         check_model_name(checked.model)
         check_arguments(checked.kwargs)
     except ValidationError as error:
-        raise RunError(f"{path} does not hold a smallvit model: {explain(error, ModelHeader, header)}") from None
+        raise RunError(
+            f"{path} does not hold a smallvit model: {mistakes_in_words(error, ModelHeader, header)}"
+        ) from None
     except UsageError as error:
         raise RunError(f"{path} does not hold a smallvit model: {error}") from None
     return checked.model_dump(exclude_unset=True)

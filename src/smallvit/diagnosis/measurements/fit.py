@@ -56,8 +56,8 @@ class Fit(Measurement):
         if _by_heart(fit):
             return Said(
                 f"it labels {train} correctly, but {other}",
-                "it learns images by heart; more images, stronger augmentation (--set augment.randaugment=2), --mixup or a model "
-                "with more built in (dhvt_nano, a ResNet) help",
+                "it learns images by heart; more images, stronger augmentation (--set augment.randaugment=2), --mixup and, in place "
+                "of a ViT, a model with more built in (conv_nano, dhvt_nano) help",
                 min(1.0, 0.5 + numbers["gap"]),
             )
         return Said(

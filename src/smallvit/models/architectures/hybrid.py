@@ -307,9 +307,7 @@ def _check_layers(layers: Sequence[str], widths: Sequence[int]) -> None:
     if len(layers) != len(widths) or not widths:
         raise ValueError(f"{len(layers)} layers and {len(widths)} widths: give one of each for every stage")
     if unknown := sorted(set("".join(layers)) - set(BLOCKS)):
-        raise ValueError(
-            f"layers {list(layers)}: no block is called {unknown[0]!r}; c: a convolution, a: attention"
-        )
+        raise ValueError(f"layers {list(layers)}: no block is called {unknown[0]!r}; c: a convolution, a: attention")
 
 
 def _check_pool(global_pool: str) -> str:

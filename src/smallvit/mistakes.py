@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 NO_FLAGS: Mapping[str, str] = {}
 
 
-def explain(
+def mistakes_in_words(
     error: ValidationError, model: type[BaseModel], given: Mapping[str, Any], *, inside: str = "",
     flags: Mapping[str, str] = NO_FLAGS,
 ) -> str:  # fmt: skip
