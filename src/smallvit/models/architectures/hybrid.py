@@ -7,7 +7,7 @@ else, so that the same model with and without attention can be trained for the s
 and time was measured: docs/decisions/006-default.md.
 
 What makes it learn in minutes from few images, each measured there, too: a first layer of fixed filters that whiten the
-patches of the training images (`whiten`), convolutions that start as the identity as far as they can, BatchNorm without
+patches of the training images (`whiten`; with `whiten=False` they are learned), convolutions that start as the identity as far as they can, BatchNorm without
 scales, maxima instead of strides, heads of attention that start out looking at near cells, some nearer than others, and
 attention that adds nothing at first. The first three are ideas of airbench (Jordan 2024).
 
@@ -42,19 +42,24 @@ NOISE = 5e-4  # added to the variance of a component: rare ones are not blown up
 class Whitening(nn.Module):
     """Fixed filters: the principal components of patches, each scaled to variance 1, and their negatives.
 
-    Random orthogonal ones until `whiten` has seen images. Patches overlap by half, and the image is padded so that the
-    grid is the image's size over the stride.
+    Random orthogonal ones until `whiten` has seen images; `learned` ones start as these and are trained. Patches overlap
+    by half, and the image is padded so that the grid is the image's size over the stride.
     """
 
     weight: Tensor
 
-    def __init__(self, in_chans: int, stride: int) -> None:
+    def __init__(self, in_chans: int, stride: int, learned: bool = False) -> None:
         super().__init__()
         self.stride, self.side = stride, 2 * stride
         values = in_chans * self.side**2
         self.components = min(COMPONENTS, values)
         filters_PP = torch.linalg.qr(torch.randn(values, values))[0]
-        self.register_buffer("weight", self._filters(filters_PP.T[: self.components], in_chans))
+        weight = self._filters(filters_PP.T[: self.components], in_chans)
+        self.learned = learned
+        if learned:
+            self.weight = nn.Parameter(weight)
+        else:
+            self.register_buffer("weight", weight)
         self.bias = nn.Parameter(torch.zeros(2 * self.components))
 
     @property
@@ -193,6 +198,7 @@ class Hybrid(nn.Module):
         layers: Sequence[str] = ("c", "c", "c"),
         attention: bool = True,
         head_width: int = 32,
+        whiten: bool = True,
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
     ) -> None:
@@ -201,7 +207,7 @@ class Hybrid(nn.Module):
         _check_pool(global_pool)
         self.num_classes, self.global_pool, self.grad_checkpointing = num_classes, global_pool, False
         self.num_features = self.head_hidden_size = widths[-1]
-        self.stem = Whitening(in_chans, stem_stride)
+        self.stem = Whitening(in_chans, stem_stride, learned=not whiten)
         grid, reduction, width = _halved(to_2tuple(img_size), stem_stride), stem_stride, self.stem.width
         rates = iter(torch.linspace(0, drop_path_rate, sum(map(len, layers)), device="cpu").tolist())
         self.stages, self.feature_info = nn.ModuleList(), []
@@ -263,8 +269,9 @@ class Hybrid(nn.Module):
         return wanted
 
     def whiten(self, images_BCHW: Tensor) -> None:
-        """Take the first filters from these images, normalised as the model will see them."""
-        self.stem.fit(images_BCHW)
+        """Take the first filters from these images, normalised as the model will see them; learned ones stay."""
+        if not self.stem.learned:
+            self.stem.fit(images_BCHW)
 
     def get_classifier(self) -> nn.Module:
         return self.head
