@@ -52,6 +52,7 @@ class DataSpec(Section):
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Fit = "crop"
     flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
+    calibrate: bool = True  # probabilities at the temperature that suits the validation part, where there is one
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
     fingerprint: str = ""  # content of the decoded images; filled in when the recipe is resolved
@@ -178,7 +179,7 @@ class Recipe(Section):
     eval_every: Annotated[int, Field(ge=1)] | Auto = "auto"  # epochs between two looks at the validation part
     budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay; 0 keeps no average
-    select: Literal["best", "last"] | Auto = "auto"  # which weights become the model
+    select: Literal["best", "last"] | Auto = "auto"  # which weights become the model: training/selection.py
     seed: Annotated[int, Field(ge=0)] = 0
     threads: Annotated[int, Field(ge=1, le=1024)] | Auto = "auto"
     device: str = "auto"

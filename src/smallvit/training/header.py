@@ -32,6 +32,7 @@ class ModelHeader(BaseModel):
     std: list[Annotated[float, Field(gt=0)]]
     white: White = FULL_WHITE
     flips: bool = False
+    calibrate: bool = False  # files of 0.1 have a temperature that is used where it is asked for
     temperature: Annotated[float, Field(gt=0)] | None = None
 
     @field_validator("mean", "std")

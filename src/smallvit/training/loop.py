@@ -23,6 +23,7 @@ from smallvit.objectives.base import EvalData
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.optimizer import learning_rate
+from smallvit.training.selection import Best
 from smallvit.training.step import Step
 from smallvit.types import ALONE, Context, Loss, World
 
@@ -32,14 +33,6 @@ class Decision(NamedTuple):
 
     at: int
     total: int
-
-
-class Best(NamedTuple):
-    """The best validation so far. Ordered: accuracy first, then the smaller loss."""
-
-    accuracy: float = -1.0
-    minus_loss: float = float("-inf")
-    epoch: int = -1
 
 
 @dataclass
@@ -107,7 +100,7 @@ class Tick(NamedTuple):
     lr: float
     ends_epoch: bool
     validation: Score | None  # after some epochs: what the objective thinks of the model
-    improved: bool
+    kept: bool  # it is the best look so far
 
 
 def train(t: Training) -> Iterator[Tick]:
@@ -118,10 +111,9 @@ def train(t: Training) -> Iterator[Tick]:
         t.done += 1
         ends_epoch = number == len(t.loader) - 1 or t.done == t.total
         score = validate(t, epoch) if ends_epoch else None
-        improved = is_better(score, t.best)
-        if score is not None and improved:
-            t.best = Best(*score.quality, epoch)
-        yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, improved)
+        t.best = t.best.after(score, epoch, len(t.val_rows))
+        kept = score is not None and t.best.epoch == epoch
+        yield Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, kept)
 
 
 def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
@@ -152,7 +144,3 @@ def validate(t: Training, epoch: int) -> Score | None:
     if t.done < t.total and (epoch + 1) % resolved(t.recipe.eval_every):
         return None
     return t.step.objective.judge(t.evaluated, t.exam(t.val_rows))
-
-
-def is_better(score: Score | None, best: Best) -> bool:
-    return score is not None and score.accuracy is not None and score.is_finite and score.quality > best[:2]
