@@ -79,6 +79,7 @@ class ModelSpec(Section):
     name: str = "vit_nano"
     timm_name: str = "auto"  # what the name means for images of this size
     drop_path: Rate = 0.0
+    weights: Literal["usual", "mimetic", "impulse"] = "usual"  # how those of attention are drawn
     init: str = ""  # a run folder or a checkpoint file to start from; empty: initial weights are drawn
     init_digest: str = ""  # of that file; filled in when the recipe is resolved
     kwargs: dict[str, Any] = {}

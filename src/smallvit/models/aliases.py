@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from smallvit.errors import UsageError
-from smallvit.models.architectures import cvt, t2t
+from smallvit.models.architectures import cvt, hybrid, t2t
 
 
 class Architecture(NamedTuple):
@@ -17,6 +17,8 @@ class Architecture(NamedTuple):
     kwargs: dict[str, Any]
 
 
+# Members of our own family.
+HYBRIDS = tuple(f"{kind}_{size}" for kind in hybrid.LAYERS for size in hybrid.WIDTHS)
 MOST_CELLS = 32  # along a side: 1,024 tokens, whose attention is already slow
 
 
@@ -64,12 +66,14 @@ def _strided(timm_name: str, argument: str, strides: Callable[[int], tuple[int, 
     return lambda img_size: Architecture(timm_name, {argument: list(strides(img_size))})
 
 
-def _hybrid(timm_name: str, tiny: list[str]) -> Callable[[int], Architecture]:
+def _hybrid(timm_name: str) -> Callable[[int], Architecture]:
     """A stem that leaves about 32 x 32 cells, so that three halvings end at about 4 x 4; of tiny images two are enough."""
+    kind, size = timm_name.split("_")
 
     def choose(img_size: int) -> Architecture:
         if img_size < 16:
-            return Architecture(timm_name, {"stem_stride": 1, "widths": [32, 64], "layers": tiny})
+            widths, layers = hybrid.WIDTHS[size], hybrid.LAYERS[kind]
+            return Architecture(timm_name, {"stem_stride": 1, "widths": [*widths[:2]], "layers": [*layers[1:]]})
         return Architecture(timm_name, {"stem_stride": 1 if img_size <= 48 else 2 if img_size <= 112 else 4})
 
     return choose
@@ -110,16 +114,11 @@ ALIASES: dict[str, Callable[[int], Architecture]] = {
     "t2t_vit_7": _strided("t2t_vit_7", "strides", t2t.strides_for),
     "t2t_vit_14": _strided("t2t_vit_14", "strides", t2t.strides_for),
     "t2t_vit_t_14": _strided("t2t_vit_t_14", "strides", t2t.strides_for),
-    "hybrid_nano": _hybrid("hybrid_nano", ["c", "aaa"]),
-    "conv_nano": _hybrid("conv_nano", ["c", "c"]),
+    **{name: _hybrid(name) for name in HYBRIDS},
     "swin_nano": _swin_nano,
     "swin_tiny": _swin_tiny,
     "pvt_b0": _pvt_b0,
 }
-
-
-# Members of our own family, from plain convolutions on.
-HYBRIDS = ("conv_nano", "hybrid_nano")
 
 
 def architecture(name: str, img_size: int) -> Architecture:

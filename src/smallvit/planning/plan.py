@@ -74,6 +74,8 @@ def prepare(asked: Recipe, started: float | None = None, with_floors: bool = Tru
     images, split = _images_and_split(choices, asked)
     resolve_training(choices, images, split)
     training = _build(choices.recipe, images, split)
+    if choices["model.weights"] != "usual":
+        choices.record("model.weights", choices["model.weights"], training.starting_weights)
     if training.transferred:
         _tell_of_start(choices, training.transferred, images, split)
     resolve_speed(choices, asked, training)

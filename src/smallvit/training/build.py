@@ -13,6 +13,7 @@ from smallvit.data.loader import DeviceImages, Loader
 from smallvit.data.preparation import Preparation
 from smallvit.data.split import Split
 from smallvit.models.features import Backbone, check_size, create_backbone
+from smallvit.models.starting_weights import give_weights
 from smallvit.objectives.base import Objective, TaskInfo, auxiliaries, objectives, options_of
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
@@ -34,6 +35,7 @@ def build_training(
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
     backbone = build_backbone(recipe, images)
+    said = give_weights(backbone.model, recipe.model.weights, recipe.model.name) if with_init else ""
     if with_init:
         whiten(backbone, images, split, recipe)  # before what is given: filters that fit come from there
     transferred = (
@@ -64,6 +66,7 @@ def build_training(
         num_classes=len(images.class_names),
         device=device,
         world=world,
+        starting_weights=said,
         transferred=transferred,
     )
 

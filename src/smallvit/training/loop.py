@@ -49,6 +49,7 @@ class Training:
     num_classes: int
     device: torch.device
     world: World = ALONE
+    starting_weights: str = ""  # what became of those that were asked for; empty where a stored state follows
     transferred: Transfer | None = None  # what became of the weights that were given to start from
     done: int = 0  # steps taken
     decision: Decision | None = None

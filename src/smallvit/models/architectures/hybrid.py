@@ -1,10 +1,9 @@
-"""The hybrid family, ours: convolutions while the grid is fine, attention beside them where it is coarse.
+"""The hybrid family, ours: convolutions while the grid is fine, attention where it is coarse.
 
-A member is written as one word for each stage, one letter for each block: `c` is a convolution, `a` the same convolution
-with attention beside it, both looking at the same cells and summed. `layers=("c", "c", "c")` is a plain CNN, `("c", "a",
-"aa")` has attention from a quarter of the image's side on. `attention=False` takes it out of every `a` and leaves all
-else, so that the same model with and without attention can be trained for the same time. Which member suits which set
-and time was measured: docs/decisions/006-default.md.
+A member is written as one word for each stage, one letter for each block: `c` is a convolution, `a` attention, added to
+the cells. `layers=("c", "c", "c")` is a plain CNN, `("c", "c", "caaa")` looks three times at all cells of its last grid.
+`attention=False` takes every `a` out and leaves all else, so that the same model with and without attention can be
+trained for the same time. Which member suits which set and time was measured: docs/decisions/006-default.md.
 
 What makes it learn in minutes from few images, each measured there, too: a first layer of fixed filters that whiten the
 patches of the training images (`whiten`; with `whiten=False` they are learned), convolutions that start as the identity as far as they can, BatchNorm without
@@ -148,27 +147,31 @@ def _offset_places(side: int, device: torch.device) -> Tensor:
     return places[:, None] - places + side - 1
 
 
-class Block(nn.Module):
-    """A convolution, and maybe attention beside it. The first of a stage widens and takes maxima of 2 x 2 cells."""
+class ConvBlock(nn.Module):
+    """A convolution. The first of a stage widens and takes maxima of 2 x 2 cells."""
 
-    def __init__(
-        self, in_width: int, width: int, grid: tuple[int, int], head_width: int, pool: bool, attention: bool,
-        drop_path: float,
-    ) -> None:  # fmt: skip
+    def __init__(self, in_width: int, width: int, pool: bool) -> None:
         super().__init__()
         self.pool = pool
         self.conv = nn.Conv2d(in_width, width, 3, padding=1, bias=False)
         nn.init.dirac_(self.conv.weight.data[:in_width])
         self.norm = ShiftNorm(width)
-        self.attn = RelativeAttention(width, grid, head_width) if attention else None
-        self.drop_path = DropPath(drop_path)
 
     def forward(self, x_BDHW: Tensor) -> Tensor:
         convolved = self.conv(x_BDHW)
-        y_BDHW = self.norm(F.max_pool2d(convolved, 2) if self.pool else convolved)
-        if self.attn is not None:
-            y_BDHW = y_BDHW + self.drop_path(self.attn(x_BDHW))
-        return F.gelu(y_BDHW)
+        return F.gelu(self.norm(F.max_pool2d(convolved, 2) if self.pool else convolved))
+
+
+class AttentionBlock(nn.Module):
+    """Attention, added to what it looks at."""
+
+    def __init__(self, width: int, grid: tuple[int, int], head_width: int, drop_path: float) -> None:
+        super().__init__()
+        self.attn = RelativeAttention(width, grid, head_width)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x_BDHW: Tensor) -> Tensor:
+        return x_BDHW + self.drop_path(self.attn(x_BDHW))
 
 
 class Classifier(nn.Linear):
@@ -213,10 +216,15 @@ class Hybrid(nn.Module):
         self.stages, self.feature_info = nn.ModuleList(), []
         for number, (next_width, kinds) in enumerate(zip(widths, layers, strict=True)):
             grid, reduction = _halved(grid, 2), 2 * reduction
-            blocks = [Block(width, next_width, grid, head_width, pool=True, attention=False, drop_path=0.0)]
+            blocks: list[nn.Module] = [ConvBlock(width, next_width, pool=True)]
             for kind in kinds:
-                looks = attention and kind == "a"
-                blocks.append(Block(next_width, next_width, grid, head_width, False, looks, next(rates)))
+                rate = next(rates)
+                if kind == "c":
+                    blocks.append(ConvBlock(next_width, next_width, pool=False))
+                elif attention:
+                    blocks.append(AttentionBlock(next_width, grid, head_width, rate))
+                else:
+                    blocks.append(nn.Identity())  # the others keep their names
             self.stages.append(nn.Sequential(*blocks))
             self.feature_info.append({"module": f"stages.{number}", "num_chs": next_width, "reduction": reduction})
             width = next_width
@@ -307,7 +315,7 @@ def _check_layers(layers: Sequence[str], widths: Sequence[int]) -> None:
         raise ValueError(f"{len(layers)} layers and {len(widths)} widths: give one of each for every stage")
     if unknown := sorted(set("".join(layers)) - set(BLOCKS)):
         raise ValueError(
-            f"layers {list(layers)}: no block is called {unknown[0]!r}; c: a convolution, a: attention beside it"
+            f"layers {list(layers)}: no block is called {unknown[0]!r}; c: a convolution, a: attention"
         )
 
 
@@ -319,24 +327,53 @@ def _check_pool(global_pool: str) -> str:
 
 # ---- the models --------------------------------------------------------------------------------------
 
+WIDTHS = {"nano": (32, 64, 128), "micro": (48, 96, 192), "tiny": (64, 128, 256)}
+LAYERS = {"conv": ("c", "c", "c"), "hybrid": ("c", "c", "caaa")}
+
 default_cfgs = generate_default_cfgs(
-    {name: config(32, None, "head", fixed_size=True) for name in ("hybrid_nano", "conv_nano")}
+    {f"{kind}_{size}": config(32, None, "head", fixed_size=True) for kind in LAYERS for size in WIDTHS}
 )
 
 
 def _hybrid(name: str, pretrained: bool, **kwargs: Any) -> Hybrid:
+    kind, size = name.split("_")
+    shape = {"widths": WIDTHS[size], "layers": LAYERS[kind]}
     return build_model_with_cfg(
-        Hybrid, name, pretrained, feature_cfg={"out_indices": (0, 1, 2), "feature_cls": "getter"}, **kwargs
+        Hybrid, name, pretrained, feature_cfg={"out_indices": (0, 1, 2), "feature_cls": "getter"}, **{**shape, **kwargs}
     )
-
-
-@register_model
-def hybrid_nano(pretrained: bool = False, **kwargs: Any) -> Hybrid:
-    """0.6 M parameters: convolutions, with attention beside them at 8x8 cells and twice at 4x4 (32 px)."""
-    return _hybrid("hybrid_nano", pretrained, **{"layers": ("c", "a", "aa"), **kwargs})
 
 
 @register_model
 def conv_nano(pretrained: bool = False, **kwargs: Any) -> Hybrid:
     """0.3 M parameters: the hybrid family without attention, three stages of two convolutions."""
-    return _hybrid("conv_nano", pretrained, **{"layers": ("c", "c", "c"), **kwargs})
+    return _hybrid("conv_nano", pretrained, **kwargs)
+
+
+@register_model
+def conv_micro(pretrained: bool = False, **kwargs: Any) -> Hybrid:
+    """0.7 M parameters: conv_nano, half as wide again."""
+    return _hybrid("conv_micro", pretrained, **kwargs)
+
+
+@register_model
+def conv_tiny(pretrained: bool = False, **kwargs: Any) -> Hybrid:
+    """1.2 M parameters: conv_nano, twice as wide."""
+    return _hybrid("conv_tiny", pretrained, **kwargs)
+
+
+@register_model
+def hybrid_nano(pretrained: bool = False, **kwargs: Any) -> Hybrid:
+    """0.5 M parameters: conv_nano with three layers of attention on its last grid (4x4 cells at 32 px)."""
+    return _hybrid("hybrid_nano", pretrained, **kwargs)
+
+
+@register_model
+def hybrid_micro(pretrained: bool = False, **kwargs: Any) -> Hybrid:
+    """1.1 M parameters: hybrid_nano, half as wide again."""
+    return _hybrid("hybrid_micro", pretrained, **kwargs)
+
+
+@register_model
+def hybrid_tiny(pretrained: bool = False, **kwargs: Any) -> Hybrid:
+    """2.0 M parameters: hybrid_nano, twice as wide."""
+    return _hybrid("hybrid_tiny", pretrained, **kwargs)
