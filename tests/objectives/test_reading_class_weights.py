@@ -31,7 +31,10 @@ def test_inverse_frequency_weighs_classes_alike_and_images_by_one() -> None:
     ("counts", "bounded"),
     [
         ([149, 1], [1]),  # 75 by frequency alone
-        ([900, 60, 11, 1], [2, 3]),  # the third is below the bound until the fourth is bounded, and they share what is left
+        (
+            [900, 60, 11, 1],
+            [2, 3],
+        ),  # the third is below the bound until the fourth is bounded, and they share what is left
         ([300, 0, 1, 2], [2, 3]),
     ],
 )

@@ -59,7 +59,9 @@ def test_it_goes_on_from_what_is_stored() -> None:
     assert Best.stored([-1.0, float("-inf"), -1]) == Best()
 
 
-@pytest.mark.parametrize(("changes", "told"), [({"val": 0.05}, True), ({"val": 0.05, "select": "last"}, False), ({}, False)])
+@pytest.mark.parametrize(
+    ("changes", "told"), [({"val": 0.05}, True), ({"val": 0.05, "select": "last"}, False), ({}, False)]
+)
 def test_too_few_to_choose_by_is_said_before_the_start(changes: dict[str, Any], told: bool) -> None:
     made = plan(**changes)
     words = [caution for caution in cautions(made.recipe, made.images, made.split) if "select = best" in caution]

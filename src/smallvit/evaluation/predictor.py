@@ -81,7 +81,9 @@ class Predictor:
         if calibrated and self.temperature is None:
             raise UsageError("the model has no temperature: it takes a run with a validation part to fit one")
         wanted = self.calibrated if calibrated is None else calibrated
-        return self._at_temperature(self._run(self._batches(images, rows, batch_size), classify=True), wanted).softmax(1)
+        return self._at_temperature(self._run(self._batches(images, rows, batch_size), classify=True), wanted).softmax(
+            1
+        )
 
     def prepared(self, images: Given, rows: Tensor | None = None) -> Tensor:
         """(N, C, S, S): as the model takes them, all at once and on its device."""

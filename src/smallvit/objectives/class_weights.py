@@ -48,7 +48,7 @@ def inverse_frequency(counts_K: Sequence[int], most: float = MOST_WEIGHT) -> lis
         if not above:
             break
         rare |= above
-    found = {klass: most for klass in rare} | {klass: float(f"{weight:.6g}") for klass, weight in weights.items()}
+    found = dict.fromkeys(rare, most) | {klass: float(f"{weight:.6g}") for klass, weight in weights.items()}
     return [found.get(klass, 1.0) for klass in range(len(counts_K))]
 
 

@@ -95,7 +95,9 @@ def _is_number(value: Any) -> bool:
 
 def _marked(curve: Curve, epochs: Sequence[Mapping[str, Any]], chosen: int | None, per_epoch: float) -> Curve:
     """The curve with the point stressed whose weights became the model, where it was validated."""
-    places = [record["step"] / per_epoch for record in epochs if record["epoch"] + 1 == chosen and "val_accuracy" in record]
+    places = [
+        record["step"] / per_epoch for record in epochs if record["epoch"] + 1 == chosen and "val_accuracy" in record
+    ]
     if not places:
         return curve
     return curve._replace(mark=min(zip(curve.x, curve.y, strict=True), key=lambda point: abs(point[0] - places[0])))

@@ -16,7 +16,8 @@ import smallvit
 from smallvit.data.preparation import Preparation
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
-from smallvit.models.architectures.hybrid import COMPONENTS, Hybrid, RelativeAttention, Whitening
+from smallvit.models.architectures.hybrid import Hybrid, RelativeAttention
+from smallvit.models.architectures.whitening import COMPONENTS, Whitening
 from smallvit.planning.plan import read_plan
 from smallvit.training.build import WHITENED, build_training
 
