@@ -163,6 +163,7 @@ class Replan(Section):
 
     at: Annotated[int, Field(ge=1)]
     seconds: Annotated[float, Field(gt=0)]  # for all steps
+    dearer: Annotated[float, Field(gt=0)] = 1.0  # what a later step takes to one until then, where views change
 
 
 class Recipe(Section):

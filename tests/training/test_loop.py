@@ -367,7 +367,7 @@ def test_steps_fill_the_last_epoch_in_part(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(budget, "measure_cost", lambda t, epochs: StepCost((1, 1), (1.0, 1.0)))
     t = training(val="none", select="last")
     assert len(t.loader) == 13
-    steps, why = steps_within(t, (2 * 13 + 5.5) / MARGIN)
+    steps, _, why = steps_within(t, (2 * 13 + 5.5) / MARGIN)
     assert steps == 2 * 13 + 5 and why.startswith("1000 ms a step, 13 steps an epoch")
 
 

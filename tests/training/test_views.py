@@ -100,5 +100,5 @@ def test_epochs_of_both_sizes_fill_the_budget(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(budget, "measure_cost", lambda t, epochs: StepCost((16**2, 32**2), (1.0, 3.0)))
     t = growing_training(epochs=1)
     t.val_rows = torch.arange(0)
-    steps, why = steps_within(t, 10 * 14 / budget.MARGIN + 1)
+    steps, _, why = steps_within(t, 10 * 14 / budget.MARGIN + 1)
     assert steps == 10 * 7 and why.startswith("1000 to 3000 ms a step, 7 steps an epoch")

@@ -33,7 +33,7 @@ from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
-from smallvit.training.budget import seconds_to_judge, steps_within
+from smallvit.training.budget import dearer_later, seconds_to_judge, steps_within
 from smallvit.training.build import build_training
 from smallvit.training.initial import already_seen, digest, initial_file, initial_model
 from smallvit.training.loop import Training
@@ -176,12 +176,15 @@ def _spend_budget(choices: Choices, training: Training, judged: int, started: fl
     say("measuring a step for the budget")
     with fixed_threads(choices["threads"]):
         finish = REPORT_SECONDS + seconds_to_judge(training, judged)
-        steps, why = steps_within(training, choices["budget"] - finish - (time.monotonic() - started))
+        fitting = steps_within(training, choices["budget"] - finish - (time.monotonic() - started))
+    steps = fitting.steps
     epochs = -(-steps // len(training.loader))
-    choices.choose("epochs", epochs, f"a budget of {choices['budget']:.0f} s: {why}")
+    choices.choose("epochs", epochs, f"a budget of {choices['budget']:.0f} s: {fitting.why}")
     choices.put("steps", steps)
     if steps >= 2 / REPLAN_AT:
-        choices.put("replan", {"at": int(steps * REPLAN_AT), "seconds": choices["budget"] - finish})
+        at = int(steps * REPLAN_AT)
+        dearer = dearer_later(training, fitting, at)
+        choices.put("replan", {"at": at, "seconds": choices["budget"] - finish, "dearer": dearer})
     choices.put("budget", None)  # spent: the same run again is this many steps, not this much time
     resolve_epochs(choices)
 

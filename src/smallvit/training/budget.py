@@ -46,8 +46,16 @@ class StepCost(NamedTuple):
         return f"{least} ms a step" if least == most else f"{least} to {most} ms a step"
 
 
-def steps_within(t: Training, seconds: float) -> tuple[int, str]:
-    """The number of steps that end within `seconds` from now, and the measurement in words."""
+class Fitting(NamedTuple):
+    """Steps that fit into a time, what one takes, and both in words."""
+
+    steps: int
+    cost: StepCost
+    why: str
+
+
+def steps_within(t: Training, seconds: float) -> Fitting:
+    """The number of steps that end within `seconds` from now."""
     started = time.perf_counter()
     cost = measure_cost(t, MOST_EPOCHS) if seconds > 0 else StepCost((1, 1), (0.0, 0.0))
     seconds -= time.perf_counter() - started
@@ -65,7 +73,17 @@ def steps_within(t: Training, seconds: float) -> tuple[int, str]:
         )
     started_one = int(steps * (MARGIN * seconds - takes(epochs)) / (takes(epochs + 1) - takes(epochs)))
     total = epochs * steps + (started_one if epochs < MOST_EPOCHS else 0)
-    return total, f"{cost}, {steps} steps an epoch, {seconds:.0f} s left"
+    return Fitting(total, cost, f"{cost}, {steps} steps an epoch, {seconds:.0f} s left")
+
+
+def dearer_later(t: Training, fitting: Fitting, at: int) -> float:
+    """What a step after the first `at` takes on average, to one of these; 1 where all have the same views."""
+    if fitting.cost.pixels[0] == fitting.cost.pixels[1]:
+        return 1.0
+    steps, epochs = len(t.loader), -(-fitting.steps // len(t.loader))
+    by_epoch = [fitting.cost.at(t.step.objective.views_at(epoch, epochs)) for epoch in range(epochs)]
+    seconds = [by_epoch[step // steps] for step in range(fitting.steps)]
+    return (sum(seconds[at:]) / (fitting.steps - at)) / (sum(seconds[:at]) / at)
 
 
 def fitting_epochs(seconds: float, takes: Callable[[int], float]) -> int:

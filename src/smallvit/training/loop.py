@@ -25,7 +25,7 @@ from smallvit.recipe import Recipe, resolved
 from smallvit.training.optimizer import learning_rate
 from smallvit.training.selection import Best
 from smallvit.training.step import Step
-from smallvit.types import ALONE, Context, Loss, World
+from smallvit.types import ALONE, Context, Loss, View, World
 
 
 class Decision(NamedTuple):
@@ -72,12 +72,25 @@ class Training:
     @property
     def place(self) -> float:
         """Where training stands on the way that was planned: the steps taken, or, after a decision, as many as they
-        would have been. Learning rates and schedules follow it, so that they go on where they were.
+        would have been. Learning rates, schedules and views follow it, so that they go on where they were.
         """
-        if self.decision is None or self.done <= self.decision.at:
-            return self.done
+        return self.place_after(self.done)
+
+    def place_after(self, steps: int) -> float:
+        if self.decision is None or steps <= self.decision.at:
+            return steps
         at, total = self.decision
-        return at + (self.done - at) * (self.planned - 1 - at) / max(1, total - 1 - at)
+        return at + (steps - at) * (self.planned - 1 - at) / max(1, total - 1 - at)
+
+    def views_at(self, epoch: int) -> tuple[View, ...]:
+        """The views of an epoch: those of the planned one at whose place it ends, so that the last has the last views.
+
+        In the epoch of a decision nothing changes: some of its batches were made before.
+        """
+        steps, planned = len(self.loader), epoch
+        if self.decision is not None and epoch * steps > self.decision.at:
+            planned = int(self.place_after(min((epoch + 1) * steps, self.total) - 1) // steps)
+        return self.step.objective.views_at(planned, resolved(self.recipe.epochs))
 
     @property
     def evaluated(self) -> Backbone:

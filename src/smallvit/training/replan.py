@@ -38,7 +38,7 @@ def decide(t: Training, spent: float, trained: float) -> Decision:
     replan = t.recipe.replan
     assert replan is not None
     planned = t.planned - t.done
-    fitting = (replan.seconds - spent) / (trained / t.done)
+    fitting = (replan.seconds - spent) / (replan.dearer * trained / t.done)
     left = round(min(max(fitting, planned / MOST_CHANGE, 1), planned * MOST_CHANGE))
     return Decision(t.done, t.done + left)
 
