@@ -28,6 +28,7 @@ CacheSize = Annotated[int, Field(ge=4, le=4096)]
 Channels = Annotated[int, Field(ge=1, le=64)]
 White = Annotated[int, Field(ge=255, le=65535)]  # this and brighter is white, in files with 16 bits
 Fit = Literal["crop", "squash", "pad"]
+Shift = Annotated[int, Field(ge=0, le=8)]
 
 
 class Section(BaseModel):
@@ -52,6 +53,9 @@ class DataSpec(Section):
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Fit = "crop"
     flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
+    shifts: Shift = (
+        0  # pixels: the answers for the image moved so far to either corner count in the mean, too; 0 is off
+    )
     calibrate: bool = True  # probabilities at the temperature that suits the validation part, where there is one
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"

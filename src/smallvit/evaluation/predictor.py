@@ -105,14 +105,11 @@ class Predictor:
 
     def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
         """All images go through the model here, and nowhere else."""
-        pooled_BD = self.backbone(images_BCSS).pooled_BD
         if not classify:
-            return pooled_BD.float()
-        logits_BK = self.backbone.classify(pooled_BD).float()
-        if not self.preparation.flips:
-            return logits_BK
-        mirrored_BK = self.backbone.classify(self.backbone(images_BCSS.flip(3)).pooled_BD).float()
-        return (logits_BK + mirrored_BK) / 2
+            return self.backbone(images_BCSS).pooled_BD.float()
+        looks = self.preparation.looks(images_BCSS)
+        first_BK, *others = [self.backbone.classify(self.backbone(look).pooled_BD).float() for look in looks]
+        return sum(others, start=first_BK) / len(looks)
 
     def _batches(self, images: Given, rows: Tensor | None, batch_size: int) -> Iterator[Tensor]:
         for squares_BCSS in self._squares(images, rows, batch_size):

@@ -107,9 +107,10 @@ def seconds_to_judge(t: Training, images: int) -> float:
     if not len(rows):
         return 0.0
     predictor = t.exam(rows).predictor(t.step.backbone)
-    predictor.features(t.loader.images, rows)  # the first time takes longer
+    answer = predictor.logits if t.step.objective.classifies else predictor.features  # which may be of several looks
+    answer(t.loader.images, rows)  # the first time takes longer
     before = time.perf_counter()
-    predictor.features(t.loader.images, rows)
+    answer(t.loader.images, rows)
     return (time.perf_counter() - before) * images / len(rows)
 
 

@@ -139,7 +139,18 @@ def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: i
         "class_names": list(class_names),
         **{
             key: getattr(data, key)
-            for key in ("img_size", "cache_size", "in_chans", "white", "fit", "mean", "std", "flips", "calibrate")
+            for key in (
+                "img_size",
+                "cache_size",
+                "in_chans",
+                "white",
+                "fit",
+                "mean",
+                "std",
+                "flips",
+                "shifts",
+                "calibrate",
+            )
         },
         "weights": {"which": which, "ema": t.ema is not None, "epoch": epoch},
     }
