@@ -28,6 +28,7 @@ CacheSize = Annotated[int, Field(ge=4, le=4096)]
 Channels = Annotated[int, Field(ge=1, le=64)]
 White = Annotated[int, Field(ge=255, le=65535)]  # this and brighter is white, in files with 16 bits
 Fit = Literal["crop", "squash", "pad"]
+Shift = Annotated[int, Field(ge=0, le=8)]
 
 
 class Section(BaseModel):
@@ -52,6 +53,10 @@ class DataSpec(Section):
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Fit = "crop"
     flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
+    shifts: Shift = (
+        0  # pixels: the answers for the image moved so far to either corner count in the mean, too; 0 is off
+    )
+    calibrate: bool = True  # probabilities at the temperature that suits the validation part, where there is one
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
     fingerprint: str = ""  # content of the decoded images; filled in when the recipe is resolved
@@ -168,6 +173,7 @@ class Replan(Section):
     seconds: Annotated[float, Field(gt=0)]  # of the budget, for all that is done
     end: Annotated[float, Field(ge=0)]  # of these, for what follows the last step
     step: Annotated[float, Field(gt=0)]  # seconds of one, as planned
+    dearer: Annotated[float, Field(gt=0)] = 1.0  # what a later step takes to one until then, where views change
 
 
 class Recipe(Section):
@@ -185,7 +191,7 @@ class Recipe(Section):
     eval_every: Annotated[int, Field(ge=1)] | Auto = "auto"  # epochs between two looks at the validation part
     budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay; 0 keeps no average
-    select: Literal["best", "last"] | Auto = "auto"  # which weights become the model
+    select: Literal["best", "last"] | Auto = "auto"  # which weights become the model: training/selection.py
     seed: Annotated[int, Field(ge=0)] = 0
     threads: Annotated[int, Field(ge=1, le=1024)] | Auto = "auto"
     device: str = "auto"

@@ -24,6 +24,7 @@ class View(NamedTuple):
     copies: int
     size: int
     scale: tuple[float, float] | None = None  # None: the scale of the augmentation recipe
+    of: int | None = None  # the side at which it is cut, before it is made smaller; None: it is cut at `size`
 
 
 class Batch(NamedTuple):

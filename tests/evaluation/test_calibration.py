@@ -54,8 +54,20 @@ def test_it_is_fitted_on_validation_images_and_never_on_those_that_are_judged() 
     assert measured["temperature"] == pytest.approx(3, rel=0.2)
     assert measured["fitted_on"] == {"part": "val", "n": 500}
     assert measured["after"]["ece"] > measured["before"]["ece"]  # the test part was honest already
-    assert "temperature" not in calibration({"val": found["val"]}, "val")
-    assert "temperature" not in calibration({"test": found["test"]}, "test")
+    alone = calibration({"val": found["val"]}, "val")
+    assert alone["temperature"] == measured["temperature"] and "after" not in alone, "nothing else to judge it by"
+    none = calibration({"test": found["test"]}, "test")
+    assert "temperature" not in none and none["not_fitted"] == "there is no validation part to fit it on"
+
+
+def test_images_that_cannot_tell_give_no_temperature() -> None:
+    logits, labels = torch.eye(3).repeat(20, 1), torch.arange(3).repeat(20)
+    right = calibration({"val": (logits, labels)}, "val")
+    assert "temperature" not in right and "60 validation images do not say how sure to be" in right["not_fitted"]
+    wrong = calibration({"val": (logits, labels.roll(1))}, "val")
+    assert "temperature" not in wrong and "hardly any" in wrong["not_fitted"]
+    few = calibration({"val": (logits[:49], labels[:49])}, "val")
+    assert few["not_fitted"] == "49 validation images are too few, it takes 50"
 
 
 def test_few_images_and_perfect_answers() -> None:

@@ -1,4 +1,4 @@
-"""The mean of the answers for an image and its mirror image: where it is asked for, and where a file says so."""
+"""The mean of the answers for an image, its mirror image and its shifts: where it is asked for, and where a file says so."""
 
 from __future__ import annotations
 
@@ -43,6 +43,18 @@ def test_the_answer_is_the_mean_of_both() -> None:
     torch.testing.assert_close(both.logits(images), (plain + mirrored) / 2)
     torch.testing.assert_close(both.logits(images.flip(3)), both.logits(images))
     torch.testing.assert_close(both.probabilities(images), ((plain + mirrored) / 2).softmax(1))
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_shifted_looks_count_as_much(flips: bool) -> None:
+    images = pixels()
+    p = predictor(flips)
+    shifted = Predictor(p.backbone, Preparation.of({**vars(p.preparation), "shifts": 1}), p.class_names)
+    padded = nn.functional.pad(images.float(), (1, 1, 1, 1), mode="replicate").to(torch.uint8)
+    moved = [images, padded[:, :, :8, :8], padded[:, :, 2:, 2:]]
+    assert not torch.equal(moved[1], images) and not torch.equal(moved[2], moved[1])
+    torch.testing.assert_close(shifted.logits(images), torch.stack([p.logits(look) for look in moved]).mean(0))
+    assert torch.equal(shifted.features(images), p.features(images))
 
 
 def test_features_are_of_the_image_itself() -> None:
@@ -111,3 +123,16 @@ def test_where_nothing_was_mirrored_it_is_left_out(tmp_path: Path) -> None:
     assert chosen("digits", per_class=4) is False
     letters = make_folder(tmp_path / "letters", {"a": 12, "b": 12})
     assert chosen(letters) is False
+
+
+def test_shifts_are_stored_and_bad_ones_named(run: smallvit.Run, tmp_path: Path) -> None:
+    photos = make_folder(tmp_path / "photos", {"cat": 12, "dog": 12})
+    moved = smallvit.train(photos, **TINY, settings={**SETTINGS, "data.shifts": 1}, out=tmp_path / "run")
+    assert read_tensors(moved.path / "model.safetensors")[1]["shifts"] == 1 and run.recipe.data.shifts == 0
+    plan, p = read_plan(moved), moved.predictor()
+    stored = read_tensors(moved.path / "predictions.safetensors")[0]["probabilities"]
+    torch.testing.assert_close(p.probabilities(plan.images, plan.split.test), stored)
+    assert len(p.preparation.looks(torch.zeros(1, 3, 8, 8))) == 6
+    for wrong in (-1, 9, "far"):
+        with pytest.raises(smallvit.UsageError, match=r"data\.shifts"):
+            smallvit.make_recipe(settings={"data.shifts": wrong})

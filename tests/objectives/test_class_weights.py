@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import smallvit
 from helpers import make_folder, run_here
 from smallvit import Run
 from smallvit.errors import UsageError
 from smallvit.objectives.base import TaskInfo
 from smallvit.objectives.supervised import Supervised, SupervisedOptions
+from smallvit.planning.plan import make_plan
 from smallvit.randomness import generator
 from smallvit.types import Batch, Context, Features
 
@@ -110,3 +112,14 @@ def test_auto_balanced_and_the_refusals(uneven: Path, tmp_path: Path) -> None:
     wrong = run_here(*arguments(uneven, tmp_path / "b"), "--class-weights", tmp_path / "none.csv")
     assert wrong.status == 2 and "cannot read" in wrong.err
     assert not (tmp_path / "b").exists()
+
+
+def test_the_bound_of_an_automatic_weight_is_told(tmp_path: Path) -> None:
+    photos = make_folder(tmp_path / "photos", {"cat": 50, "dog": 50, "owl": 1})
+    asked = smallvit.make_recipe(
+        data=photos, class_weights="auto", epochs=1, img_size=12, threads=1, val="none", test="none"
+    )
+    plan = make_plan(asked, with_floors=False)
+    (told,) = [choice for choice in plan.choices if choice.key == "objective.class_weights"]
+    assert plan.recipe.objective.options["class_weights"][2] == 10.0
+    assert "at most 10 (owl): single images should not lead" in told.why

@@ -18,12 +18,33 @@ NAMES = ("cat", "dog", "7")
 
 
 def test_inverse_frequency_weighs_classes_alike_and_images_by_one() -> None:
-    counts = [90, 9, 1]
+    counts = [90, 9, 4]
     weights = inverse_frequency(counts)
     totals = [weight * count for weight, count in zip(weights, counts, strict=True)]
-    assert totals == pytest.approx([100 / 3] * 3, rel=1e-5)
+    assert totals == pytest.approx([103 / 3] * 3, rel=1e-5)
     assert sum(totals) / sum(counts) == pytest.approx(1, rel=1e-5)
     assert inverse_frequency([5, 0, 5]) == [1.0, 1.0, 1.0]
+    assert inverse_frequency([0, 0]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "bounded"),
+    [
+        ([149, 1], [1]),  # 75 by frequency alone
+        (
+            [900, 60, 11, 1],
+            [2, 3],
+        ),  # the third is below the bound until the fourth is bounded, and they share what is left
+        ([300, 0, 1, 2], [2, 3]),
+    ],
+)
+def test_no_automatic_weight_is_above_ten_and_the_mean_stays_one(counts: list[int], bounded: list[int]) -> None:
+    weights = inverse_frequency(counts)
+    assert [klass for klass, weight in enumerate(weights) if weight == 10.0] == bounded and max(weights) == 10.0
+    totals = [weight * count for weight, count in zip(weights, counts, strict=True)]
+    assert sum(totals) / sum(counts) == pytest.approx(1, rel=1e-4)
+    others = [total for klass, total in enumerate(totals) if counts[klass] and klass not in bounded]
+    assert others == pytest.approx([others[0]] * len(others), rel=1e-4), "the others still weigh the same in total"
 
 
 def test_both_kinds_of_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from test_page import read, rewrite
 
 from smallvit import Run
 from smallvit.report.calibration_section import reliability_panel
+from smallvit.report.collect import collect
 from smallvit.report.data_section import END_BARS, counts_panel
 from smallvit.report.sections import confused_block
+from smallvit.report.training_section import course
 
 MakeRun = Callable[..., Run]
 
@@ -89,7 +92,17 @@ def test_calibration_says_what_it_found(make_run: MakeRun, out: Path) -> None:
     text = read([make_run("a")], out).text
     assert "it is too sure of itself" in text
     assert "a temperature of 1.7, fitted on the 150 validation images alone, helps here" in text
+    assert "smallvit predict --calibrated uses it." in text
     assert "No temperature was fitted" in read([make_run("b", val=False)], out).text
+    run = make_run("d")
+    measured = run.results["calibration"]
+    rewrite(run, "results.json", calibration={**measured, "used": True})
+    assert "Every answer of this model comes with it" in read([run], out).text
+    rewrite(run, "results.json", calibration={key: measured[key] for key in measured if key != "after"})
+    assert "what it is worth takes a test part to see" in read([run], out).text
+    bare = {key: measured[key] for key in ("part", "bins", "before")}
+    rewrite(run, "results.json", calibration={**bare, "not_fitted": "it was too cold"})
+    assert "No temperature was fitted: it was too cold." in read([run], out).text
     assert "Do the probabilities mean what they say?" not in read([make_run("c", old=True)], out).text
 
 
@@ -102,3 +115,16 @@ def test_reliability_panels_of_any_range(values: list[float]) -> None:
 def test_hostile_class_names_are_text_in_the_chart() -> None:
     svg = counts_panel([(name, 3, 0) for name in HOSTILE], ["train", "test"], 3, "a")
     assert "<script" not in svg and "<img" not in svg
+
+
+def test_the_mark_is_right_where_the_last_epoch_was_cut_short(make_run: MakeRun) -> None:
+    run = make_run("a", epochs=10)
+    *_, last = (record for record in run.metrics if record["kind"] == "epoch")
+    before = last["step"] - last["step"] // 10
+    lines = [{**record, "step": before + 1} if record == last else record for record in run.metrics]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    looks = {record["epoch"] + 1: record["val_accuracy"] for record in lines if "val_accuracy" in record}
+    for epoch in (9, 10):
+        rewrite(run, "results.json", weights={"which": "last", "ema": False, "epoch": epoch})
+        curves, _ = course(collect([run])[0])
+        assert curves["val_accuracy"].mark[1] == pytest.approx(looks[epoch])

@@ -1,9 +1,7 @@
-"""--log wandb without a network, together with tensorboard, and without the package; predictions at a temperature."""
+"""--log wandb without a network, together with tensorboard, and without the package."""
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from pathlib import Path
 
@@ -41,28 +39,6 @@ def test_a_missing_package_is_said_before_anything_is_written(tmp_path: Path, mo
 def test_every_name_must_be_known(tmp_path: Path, names: str) -> None:
     outcome = run_here("train", "digits", *QUICK, "--out", tmp_path / "a", "--log", names)
     assert outcome.status == 2 and "unknown log" in outcome.err
-
-
-def test_calibrated_predictions_keep_the_labels(tmp_path: Path) -> None:
-    data = make_folder(tmp_path / "photos", {"cat": 20, "dog": 20})
-    common = ("--epochs", "1", "--threads", "1", "--img-size", "12", "--val", "0.15", "--quiet")
-    assert run_here("train", data, *common, "--out", tmp_path / "a").status == 0
-    measured = Run(tmp_path / "a").results["calibration"]
-    assert measured["fitted_on"]["part"] == "val" and measured["part"] == "test"
-
-    def answers(*words: str) -> list[list[str]]:
-        outcome = run_here("predict", tmp_path / "a", data / "cat", *words)
-        assert outcome.status == 0
-        assert (f"at temperature {measured['temperature']:.4g}" in outcome.err) == bool(words)
-        return list(csv.reader(io.StringIO(outcome.out)))[1:]
-
-    plain, calibrated = answers(), answers("--calibrated")
-    assert [row[0] for row in plain] == [row[0] for row in calibrated]
-    assert [row[1] for row in plain] != [row[1] for row in calibrated]
-
-    assert run_here("train", data, *common, "--val", "none", "--out", tmp_path / "b").status == 0
-    refused = run_here("predict", tmp_path / "b", data / "cat", "--calibrated")
-    assert refused.status == 2 and "has no temperature" in refused.err
 
 
 def test_evaluate_prints_the_worst_classes(tmp_path: Path) -> None:

@@ -32,7 +32,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "resnet": {"model": "resnet_nano", "ema": 0.9, "in_chans": 3, "augment.hue": 0.1, "augment.crop": "resized"},
     "sgd": {"model": "resnet_nano", "optimizer.name": "sgd", "lr": 0.05, "select": "last"},
-    "hybrid": {"model": "hybrid_nano", "optimizer.name": "muon", "data.flips": True, "precision": "fp32"},
+    "hybrid": {
+        "model": "hybrid_nano", "optimizer.name": "muon", "data.flips": True, "data.shifts": 1, "precision": "fp32",
+        "ema": 0.9, "objective.grow": 0.4,
+    },
 }  # fmt: skip
 
 FLAGS = (

@@ -59,9 +59,13 @@ def predict(
     files: Annotated[list[Path], typer.Argument(help="Image files or folders of them.")],
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
     calibrated: Annotated[
-        bool,
-        typer.Option("--calibrated", help="Probabilities at the temperature fitted on the validation part."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--calibrated/--as-trained",
+            help="Probabilities at the temperature fitted on the validation part, or without it.",
+            show_default="as the run was told",
+        ),
+    ] = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
     device: OwnDevice = "auto",
 ) -> None:

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from smallvit.data.augment import Augmenter
@@ -128,7 +129,9 @@ class Loader:
             # The copies of a view are further positions of the same key: each draws its own parameters.
             positions_VG = torch.cat([positions_G + copy * len(self.rows) for copy in range(view.copies)])
             repeated = pixels.repeat(view.copies, 1, 1, 1) if view.copies > 1 else pixels
-            made_VG = self.images.augmenter(repeated, view.size, key, positions_VG, view.scale)
+            made_VG = self.images.augmenter(repeated, view.of or view.size, key, positions_VG, view.scale)
+            if made_VG.shape[-1] != view.size:
+                made_VG = F.interpolate(made_VG, (view.size, view.size), mode="bilinear", antialias=True)
             parts = made_VG.unflatten(0, (view.copies, stop - start, share)).unbind(1)
             views.append([part.flatten(0, 1) for part in parts])
         index_G = index_G.to(device)

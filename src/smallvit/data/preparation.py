@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -36,6 +37,7 @@ class Preparation:
     std: tuple[float, ...]
     white: int = FULL_WHITE
     flips: bool = False  # the answer is the mean of those for the image and for its mirror image
+    shifts: int = 0  # pixels: and for the image moved so far towards two of its corners
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Preparation:
@@ -49,6 +51,14 @@ class Preparation:
 
     def normalised(self, squares_BCSS: Tensor) -> Tensor:
         return self.augmenter.prepare(squares_BCSS, self.img_size)
+
+    def looks(self, images_BCSS: Tensor) -> list[Tensor]:
+        """The images as they are, and the other ways in which the model looks at them; the mean of its answers counts."""
+        looks, (height, width) = [images_BCSS], images_BCSS.shape[-2:]
+        if far := self.shifts:
+            padded = F.pad(images_BCSS, (far, far, far, far), mode="replicate")
+            looks += [padded[..., edge : edge + height, edge : edge + width] for edge in (0, 2 * far)]
+        return looks + [look.flip(3) for look in looks] if self.flips else looks
 
     def square(self, picture: Picture) -> Tensor:
         """uint8 (C, S, S). What cannot be read or converted is `Unreadable`."""

@@ -21,24 +21,37 @@ from smallvit.randomness import generator
 BINS = 15
 DRAWS = 200  # made-up sets of answers behind `ece_if_perfect`
 LIMITS = (1 / 20, 20.0)  # of the temperature: beyond it the fit says only that the validation part is too small
+LEAST_IMAGES = 50  # fewer tell more of themselves than of the model
 
 
 def calibration(answers: Mapping[str, tuple[Tensor, Tensor]], part: str) -> dict[str, Any]:
-    """ECE of `part` as it is, and at the temperature that suits the validation part, where that is another part."""
+    """ECE of `part` as it is, the temperature that suits the validation part or why there is none, and ECE at it.
+
+    What is judged on the images that it was fitted on proves nothing, so without a test part there is no ECE after.
+    """
     logits_NK, labels_N = answers[part]
     result: dict[str, Any] = {
         "part": part,
         "bins": f"{BINS} bins of equal mass",
         "before": reliability(logits_NK, labels_N),
     }
-    if part != "val" and "val" in answers:
-        temperature = fit_temperature(*answers["val"])
-        result |= {
-            "temperature": temperature,
-            "fitted_on": {"part": "val", "n": len(answers["val"][1])},
-            "after": reliability(logits_NK / temperature, labels_N),
-        }
-    return result
+    temperature, why_not = _temperature(answers.get("val"))
+    if temperature is None:
+        return result | {"not_fitted": why_not}
+    result |= {"temperature": temperature, "fitted_on": {"part": "val", "n": len(answers["val"][1])}}
+    return result | ({"after": reliability(logits_NK / temperature, labels_N)} if part != "val" else {})
+
+
+def _temperature(held_out: tuple[Tensor, Tensor] | None) -> tuple[float | None, str]:
+    """The temperature, or why there is none."""
+    if held_out is None:
+        return None, "there is no validation part to fit it on"
+    if (n := len(held_out[1])) < LEAST_IMAGES:
+        return None, f"{n} validation images are too few, it takes {LEAST_IMAGES}"
+    found = fit_temperature(*held_out)
+    if LIMITS[0] * 1.01 < found < LIMITS[1] / 1.01:
+        return found, ""
+    return None, f"the {n:,} validation images do not say how sure to be: all are right, or hardly any"
 
 
 def reliability(logits_NK: Tensor, labels_N: Tensor) -> dict[str, Any]:

@@ -28,11 +28,6 @@ class Score(NamedTuple):
         return all(math.isfinite(number) for number in (self.loss, *self.signs.values()) if number is not None)
 
     @property
-    def quality(self) -> tuple[float, float]:
-        """Larger is better: the accuracy, then the smaller loss. Nothing beats no accuracy."""
-        return (-1.0 if self.accuracy is None else self.accuracy), -(self.loss or 0.0)
-
-    @property
     def numbers(self) -> dict[str, float]:
         """What the records of a run hold of it."""
         numbers = {"val_accuracy": self.accuracy, "val_loss": self.loss, **self.signs}

@@ -52,18 +52,20 @@ class Predictor:
         preparation: Preparation,
         class_names: Sequence[str] = (),
         temperature: float | None = None,
+        calibrated: bool = False,
     ) -> None:
         self.backbone = backbone
         self.preparation = preparation
         self.class_names = tuple(class_names)  # in the order of the logits; empty: pretrained, without a classifier
         self.temperature = temperature  # that suited the run's validation part; None: it was not fitted
+        self.calibrated = calibrated  # logits are divided by it, where there is one
 
     @property
     def device(self) -> torch.device:
         return next(self.backbone.parameters()).device
 
     def logits(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
-        """(N, K)"""
+        """(N, K), at the temperature where the model is calibrated: the same answers, as sure as they should be."""
         return self.logits_of(self._batches(images, rows, batch_size))
 
     def features(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
@@ -71,15 +73,17 @@ class Predictor:
         return self._run(self._batches(images, rows, batch_size), classify=False)
 
     def probabilities(
-        self, images: Given, rows: Tensor | None = None, *, calibrated: bool = False, batch_size: int = BATCH
+        self, images: Given, rows: Tensor | None = None, *, calibrated: bool | None = None, batch_size: int = BATCH
     ) -> Tensor:
-        """(N, K), of the classes in `class_names`. `calibrated`: at the temperature that suited the validation part."""
+        """(N, K), of the classes in `class_names`. `calibrated`: at the temperature that suited the validation part, or
+        as trained; None: as the run was told.
+        """
         if calibrated and self.temperature is None:
-            raise UsageError(
-                "the model has no temperature: it takes a run with a validation and a test part to fit one"
-            )
-        temperature = self.temperature if calibrated and self.temperature else 1.0
-        return (self.logits(images, rows, batch_size=batch_size) / temperature).softmax(1)
+            raise UsageError("the model has no temperature: it takes a run with a validation part to fit one")
+        wanted = self.calibrated if calibrated is None else calibrated
+        return self._at_temperature(self._run(self._batches(images, rows, batch_size), classify=True), wanted).softmax(
+            1
+        )
 
     def prepared(self, images: Given, rows: Tensor | None = None) -> Tensor:
         """(N, C, S, S): as the model takes them, all at once and on its device."""
@@ -87,7 +91,10 @@ class Predictor:
 
     def logits_of(self, prepared: Iterable[Tensor]) -> Tensor:
         """(N, K) of images that are prepared already, batch by batch."""
-        return self._run(prepared, classify=True)
+        return self._at_temperature(self._run(prepared, classify=True), self.calibrated)
+
+    def _at_temperature(self, logits_NK: Tensor, calibrated: bool) -> Tensor:
+        return logits_NK / self.temperature if calibrated and self.temperature else logits_NK
 
     def _run(self, prepared: Iterable[Tensor], classify: bool) -> Tensor:
         with evaluating(self.backbone), torch.autocast(self.device.type, enabled=False):
@@ -98,14 +105,11 @@ class Predictor:
 
     def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
         """All images go through the model here, and nowhere else."""
-        pooled_BD = self.backbone(images_BCSS).pooled_BD
         if not classify:
-            return pooled_BD.float()
-        logits_BK = self.backbone.classify(pooled_BD).float()
-        if not self.preparation.flips:
-            return logits_BK
-        mirrored_BK = self.backbone.classify(self.backbone(images_BCSS.flip(3)).pooled_BD).float()
-        return (logits_BK + mirrored_BK) / 2
+            return self.backbone(images_BCSS).pooled_BD.float()
+        looks = self.preparation.looks(images_BCSS)
+        first_BK, *others = [self.backbone.classify(self.backbone(look).pooled_BD).float() for look in looks]
+        return sum(others, start=first_BK) / len(looks)
 
     def _batches(self, images: Given, rows: Tensor | None, batch_size: int) -> Iterator[Tensor]:
         for squares_BCSS in self._squares(images, rows, batch_size):

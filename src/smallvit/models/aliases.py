@@ -17,6 +17,9 @@ class Architecture(NamedTuple):
     kwargs: dict[str, Any]
 
 
+# Plain ViTs, whose positions timm stretches to images of another size where it is told to.
+VITS = ("vit_pico", "vit_nano", "vit_tiny", "vit_small", "deit_tiny", "deit_small")
+
 # Members of our own family.
 HYBRIDS = tuple(f"{kind}_{size}" for kind in hybrid.LAYERS for size in hybrid.WIDTHS)
 MOST_CELLS = 32  # along a side: 1,024 tokens, whose attention is already slow

@@ -152,8 +152,9 @@ def check_size(backbone: Backbone, name: str, size: int) -> None:
     except (TypeError, ValueError, RuntimeError, AssertionError, IndexError) as error:
         raise UsageError(
             f"model {name} for images of {backbone.img_size} px cannot take crops of {size} px: {str(error).rstrip('.')}. "
-            f"Give crops of {backbone.img_size} px, or a model that takes any size: cvt_nano, a ResNet, or a plain ViT "
-            "(vit_nano, deit_tiny) with --set model.kwargs.dynamic_img_size=true"
+            f"Give crops of {backbone.img_size} px (growing images: objective.grow=0), or a model that takes any size: conv_nano, "
+            "hybrid_nano, dhvt_nano, cvt_nano, a ResNet, or a plain ViT (vit_nano, deit_tiny) with "
+            "--set model.kwargs.dynamic_img_size=true"
         ) from None
 
 

@@ -15,6 +15,10 @@ from smallvit.errors import UsageError, nearest
 from smallvit.objectives.base import TaskInfo
 from smallvit.planning.choices import Choices
 
+# Of an automatic weight. The one image of a rare class would else outweigh a whole batch each time it comes up, and one
+# image is no class: learning it by heart costs all others.
+MOST_WEIGHT = 10.0
+
 
 def resolve_class_weights(asked: Sequence[float] | str, task: TaskInfo, choices: Choices) -> None:
     """Numbers in the order of the classes, so that the same run again needs neither file nor counting."""
@@ -22,20 +26,39 @@ def resolve_class_weights(asked: Sequence[float] | str, task: TaskInfo, choices:
         return
     if asked == "auto":
         weights = inverse_frequency(task.class_counts)
-        choices.choose("class_weights", weights, "inverse frequency in the training part, mean 1")
+        choices.choose("class_weights", weights, _why(weights, task))
     elif isinstance(asked, str):
         choices.record("class_weights", read_weights(asked, task.class_names), f"read from {asked}")
     if choices.recipe.data.balanced:
         warn("balanced sampling and class weights together count rare classes twice")
 
 
-def inverse_frequency(counts_K: Sequence[int]) -> list[float]:
+def inverse_frequency(counts_K: Sequence[int], most: float = MOST_WEIGHT) -> list[float]:
     """Every class with images weighs the same in total, and the mean over the images is 1.
 
-    w_k = N / (K n_k) with K the classes that have images; a class without any never occurs and gets 1.
+    w_k = N / (K n_k) with K the classes that have images; a class without any never occurs and gets 1. A weight above
+    `most` is set to it, and the other classes share what is left, so that the mean stays 1.
     """
-    total, present = sum(counts_K), sum(count > 0 for count in counts_K)
-    return [float(f"{total / (present * count):.6g}") if count else 1.0 for count in counts_K]
+    rare: set[int] = set()
+    while True:
+        others = [klass for klass, count in enumerate(counts_K) if count and klass not in rare]
+        left = sum(counts_K) - most * sum(counts_K[klass] for klass in rare)
+        weights = {klass: left / (len(others) * counts_K[klass]) for klass in others}
+        above = {klass for klass, weight in weights.items() if weight > most}
+        if not above:
+            break
+        rare |= above
+    found = dict.fromkeys(rare, most) | {klass: float(f"{weight:.6g}") for klass, weight in weights.items()}
+    return [found.get(klass, 1.0) for klass in range(len(counts_K))]
+
+
+def _why(weights_K: Sequence[float], task: TaskInfo) -> str:
+    why = "inverse frequency in the training part, mean 1"
+    bounded = [name for name, weight in zip(task.class_names, weights_K, strict=True) if weight == MOST_WEIGHT]
+    if not bounded:
+        return why
+    more = f" and {len(bounded) - 3} more" if len(bounded) > 3 else ""
+    return f"{why}; at most {MOST_WEIGHT:g} ({', '.join(bounded[:3])}{more}): single images should not lead"
 
 
 def read_weights(path: str | Path, class_names: Sequence[str]) -> list[float]:

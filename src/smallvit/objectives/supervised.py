@@ -30,7 +30,7 @@ from smallvit.models.features import Backbone
 from smallvit.objectives.base import Answers, EvalData, Objective, TaskInfo
 from smallvit.objectives.class_weights import resolve_class_weights
 from smallvit.planning.choices import Choices
-from smallvit.recipe import Rate, Section
+from smallvit.recipe import Rate, Section, Share
 from smallvit.types import Batch, Context, Loss, Seen, View
 
 
@@ -43,6 +43,9 @@ class SupervisedOptions(Section):
     mix_alternate: bool = False  # Mixup in the first, third, ... epoch and CutMix in the others, instead of a switch
     mix_per: Literal["batch", "element"] = "element"
     mix_keep_larger: bool = False  # an image keeps the larger share of itself: lam = max(lam, 1 - lam)
+    # Growing images: this share of the epochs, the first ones, shows them smaller, at `grow_from` of their side; 0 is off.
+    grow: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    grow_from: Share = 0.5
     # none | auto | a CSV or JSON file of class,weight; resolved: one number per class, in the order of the classes
     class_weights: tuple[Annotated[float, Field(gt=0)], ...] | str = "none"
 
@@ -58,7 +61,10 @@ class Supervised(Objective):
     def __init__(self, backbone: Backbone, options: Any, setting: TaskInfo) -> None:
         super().__init__(backbone, options, setting)
         self.options: SupervisedOptions = options
-        self.views = (View(1, setting.img_size),)
+        self.views = self.small_views = (View(1, setting.img_size),)
+        if self.options.grow:
+            size = smaller_size(setting.img_size, self.options.grow_from, backbone.final_grid)
+            self.small_views = (View(1, size, of=setting.img_size),)
         # They stand in the recipe, so the checkpoint does not hold them.
         self.register_buffer("weights_K", _as_tensor(self.options.class_weights, setting.num_classes), persistent=False)
 
@@ -87,6 +93,16 @@ class Supervised(Objective):
     def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
         resolve_class_weights(options.class_weights, task, choices)
 
+    def views_at(self, epoch: int, epochs: int) -> tuple[View, ...]:
+        return self.small_views if epoch < int(self.options.grow * epochs) else self.views
+
+    def notes(self, choices: Choices, epochs: int) -> None:
+        grow = self.options.grow
+        if grow:
+            (small,), (full,) = self.small_views, self.views
+            why = f"images of {small.size} px in the first {int(grow * epochs)} of {epochs} epochs, then of {full.size} px"
+            choices.record("grow", grow, why)
+
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:
         return score(*self.answers(backbone, exam)) if len(exam.held_out) else None
 
@@ -97,6 +113,18 @@ class Supervised(Objective):
     def _loss(self, logits_BK: Tensor, labels_B: Tensor) -> Tensor:
         loss_B = F.cross_entropy(logits_BK, labels_B, label_smoothing=self.options.label_smoothing, reduction="none")
         return loss_B if self.weights_K is None else loss_B * self.weights_K[labels_B]
+
+
+def smaller_size(img_size: int, share: float, grid: Sequence[int]) -> int:
+    """About this share of the side, in whole cells of the model's last grid where they divide the image: patches fit."""
+    cell = img_size // grid[0] if grid and img_size % grid[0] == 0 else 1
+    size = max(1, round(share * img_size / cell)) * cell
+    if size >= img_size:
+        raise UsageError(
+            f"objective.grow_from = {share:g}: the images have {img_size} px and the model's cells {cell}, so that nothing "
+            "smaller is that large; give a smaller share, or objective.grow=0"
+        )
+    return size
 
 
 def _as_tensor(weights: Sequence[float] | str, num_classes: int) -> Tensor | None:

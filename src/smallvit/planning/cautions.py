@@ -9,9 +9,11 @@ import torch
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.recipe import Recipe, resolved
+from smallvit.training.selection import LOOKS, standard_error
 
 FEW_EPOCHS = 10
 FEW_TEST_IMAGES = 50
+FEW_TO_SELECT = 200  # their accuracy is known to within three points or so
 
 
 def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
@@ -23,6 +25,12 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
         )
     if len(images.class_names) == 1:
         return
+    if recipe.select == "best" and len(split.val) < FEW_TO_SELECT:
+        yield (
+            f"select = best looks at {len(split.val)} validation images, and under {FEW_TO_SELECT} is too few to choose by: of weights "
+            f"whose accuracies (means of {LOOKS} looks) are within chance, here about {100 * standard_error(0.5, len(split.val)):.0f} "
+            "points, the latest are kept; hold out more (--val 0.3), or --set select=last"
+        )
     counts_K = torch.bincount(images.labels_N[split.train], minlength=len(images.class_names))
     if lonely := [images.class_names[klass] for klass in (counts_K == 1).nonzero()[:, 0].tolist()]:
         more = f" and {len(lonely) - 3} more" if len(lonely) > 3 else ""

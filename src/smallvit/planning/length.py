@@ -18,6 +18,7 @@ from smallvit.training.budget import (
     MOST_EPOCHS,
     MOST_VALIDATIONS,
     StepCost,
+    dearer_later,
     fitting_epochs,
     seconds_of,
     seconds_of_a_look,
@@ -127,8 +128,9 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
         a_part = f"so that looking takes at most {LOOKED_SHARE:.0%} of the time"
         choices.choose("eval_every", max(1, math.ceil(choices["epochs"] / looks)), a_part)
     if steps >= 20 and not clock.turns:  # one decision for all: seeds that count their own steps could not be compared
-        by = gone + REPLAN_AT * seconds
-        told = {"at": int(steps * REPLAN_AT), "by": by, "seconds": AIM * budget, "end": end, "step": seconds / steps}
+        at, by = int(steps * REPLAN_AT), gone + REPLAN_AT * seconds
+        dearer = dearer_later(training, cost, steps, at)
+        told = {"at": at, "by": by, "seconds": AIM * budget, "end": end, "step": seconds / steps, "dearer": dearer}
         choices.put("replan", told)
     choices.put("budget", None)  # spent: the same run again is this many steps, not this much time
 

@@ -90,7 +90,7 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
         seconds = resolve_length(choices, training, cost, clock, (len(split.test), len(split.val)))
     _tell_of_losses(choices, training)
     plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds)
-    training.follow(plan.recipe)
+    training.recipe = plan.recipe  # with what was chosen after it was built
     return Prepared(plan, training, cost)
 
 

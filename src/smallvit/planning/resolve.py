@@ -11,7 +11,7 @@ from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
 from smallvit.data.split import VAL_SHARE, Split, auto_test, auto_val
 from smallvit.errors import UsageError
-from smallvit.models.aliases import HYBRIDS, architecture
+from smallvit.models.aliases import HYBRIDS, VITS, architecture
 from smallvit.models.features import check_model_name
 from smallvit.objectives.base import TaskInfo, all_options, auxiliaries, objectives, options_of
 from smallvit.planning.choices import Choices
@@ -144,6 +144,8 @@ def resolve_model(choices: Choices) -> None:
     choices.choose("model.timm_name", meant.timm_name, f"what {name} means at {size} px")
     for key, value in meant.kwargs.items():
         choices.choose(f"model.kwargs.{key}", value, f"suits {size} px images")
+    if name in VITS and choices["objective"].get("grow"):
+        choices.choose("model.kwargs.dynamic_img_size", True, "the images grow: positions are stretched to each size")
 
 
 def resolve_optimizer(choices: Choices, n: int) -> None:

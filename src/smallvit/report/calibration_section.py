@@ -54,15 +54,25 @@ def _says(label: str, measured: Mapping[str, Any]) -> str:
 
 def _about_temperature(measured: Mapping[str, Any]) -> str:
     if "temperature" not in measured:
-        return "No temperature was fitted: that takes a validation part beside the one that is judged."
+        why = measured.get("not_fitted", "that takes a validation part beside the one that is judged")
+        return f"No temperature was fitted: {why}."
     fitted = measured["fitted_on"]
+    used = (
+        "Every answer of this model comes with it; smallvit predict --as-trained leaves it out."
+        if measured.get("used")
+        else "smallvit predict --calibrated uses it."
+    )
+    if "after" not in measured:
+        return (
+            f"The logits are divided by a temperature of {measured['temperature']:.3g}, fitted on the same {fitted['n']:,} "
+            f"validation images: what it is worth takes a test part to see. It changes no answer. {used}"
+        )
     change = measured["after"]["ece"] - measured["before"]["ece"]
     noise = measured["before"]["ece_if_perfect"]
     effect = "makes little difference" if abs(change) < noise / 2 else "helps" if change < 0 else "makes it worse"
     return (
         f"Dividing the logits by a temperature of {measured['temperature']:.3g}, fitted on the {fitted['n']:,} "
-        f"validation images alone, {effect} here. It changes no answer, only how sure the model is of it; "
-        "smallvit predict --calibrated uses it."
+        f"validation images alone, {effect} here. It changes no answer, only how sure the model is of it. {used}"
     )
 
 

@@ -69,7 +69,8 @@ def course(content: Content) -> tuple[dict[str, Curve], str]:
             of_epochs = key != "train_loss" and any(key in record for record in epochs)
             records = epochs if of_epochs else steps
             curves[key] = _curve(records, key, per_epoch, content.series, faint=key in panel.faint)
-    curves["val_accuracy"] = _marked(curves["val_accuracy"], content.results.get("weights", {}).get("epoch"))
+    chosen = content.results.get("weights", {}).get("epoch")
+    curves["val_accuracy"] = _marked(curves["val_accuracy"], epochs, chosen, per_epoch)
     return {key: curve for key, curve in curves.items() if curve.x}, "epoch" if epochs else "step"
 
 
@@ -92,7 +93,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _marked(curve: Curve, epoch: int | None) -> Curve:
+def _marked(curve: Curve, epochs: Sequence[Mapping[str, Any]], chosen: int | None, per_epoch: float) -> Curve:
     """The curve with the point stressed whose weights became the model, where it was validated."""
-    points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if round(x) == epoch]
-    return curve._replace(mark=points[0]) if len(points) == 1 else curve
+    places = [
+        record["step"] / per_epoch for record in epochs if record["epoch"] + 1 == chosen and "val_accuracy" in record
+    ]
+    if not places:
+        return curve
+    return curve._replace(mark=min(zip(curve.x, curve.y, strict=True), key=lambda point: abs(point[0] - places[0])))

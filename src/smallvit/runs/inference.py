@@ -123,20 +123,20 @@ def predict(
     folder: str | Path,
     files: str | Path | Sequence[str | Path],
     *,
-    calibrated: bool = False,
+    calibrated: bool | None = None,
     threads: int | None = None,
     device: str = "auto",
 ) -> list[Prediction]:
     """Label and probability of every image file, those below folders included. `folder` is a run or its model file.
 
     `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
-    labels. `threads` are torch's own choice where they are not given: a model file has no run to take them from.
+    labels. Without it they are as the run was told (data.calibrate). `threads` are torch's own choice where they are not given: a model file has no run to take them from.
     """
     path = Path(folder)
     predictor = open_predictor(path, device)
     _check_classes(predictor, path)
-    if calibrated:
-        _tell_temperature(path, predictor)
+    if predictor.calibrated if calibrated is None else calibrated:
+        _tell_temperature(path, predictor, wanted=bool(calibrated))
     paths = list(_expand([files] if isinstance(files, str | Path) else files))
     answers: list[Prediction] = []
     with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(paths)) as advance:
@@ -147,13 +147,14 @@ def predict(
     return answers
 
 
-def _tell_temperature(path: Path, predictor: Predictor) -> None:
-    if predictor.temperature is None:
-        raise UsageError(f"{path} has no temperature: it takes a run with a validation and a test part to fit one")
-    say(f"probabilities at temperature {predictor.temperature:.4g}, fitted on the run's validation part")
+def _tell_temperature(path: Path, predictor: Predictor, wanted: bool) -> None:
+    if predictor.temperature is not None:
+        say(f"probabilities at temperature {predictor.temperature:.4g}, fitted on the run's validation part")
+    elif wanted:
+        raise UsageError(f"{path} has no temperature: it takes a run with a validation part to fit one")
 
 
-def _predict_some(predictor: Predictor, files: Sequence[Path], calibrated: bool) -> list[Prediction]:
+def _predict_some(predictor: Predictor, files: Sequence[Path], calibrated: bool | None) -> list[Prediction]:
     """A file that cannot be read is an answer of its own, not an error."""
     readable: list[Path] = []
     squares: list[Tensor] = []

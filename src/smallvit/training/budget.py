@@ -62,6 +62,16 @@ def steps_within(t: Training, cost: StepCost, seconds: float, looks: int = MOST_
     return epochs * len(t.loader) + int(begun)
 
 
+def dearer_later(t: Training, cost: StepCost, total: int, at: int) -> float:
+    """What a step after the first `at` of all takes on average, to one of these; 1 where all have the same views."""
+    if cost.pixels[0] == cost.pixels[1]:
+        return 1.0
+    steps, epochs = len(t.loader), -(-total // len(t.loader))
+    by_epoch = [cost.at(t.step.objective.views_at(epoch, epochs)) for epoch in range(epochs)]
+    seconds = [by_epoch[step // steps] for step in range(total)]
+    return (sum(seconds[at:]) / (total - at)) / (sum(seconds[:at]) / at)
+
+
 def fitting_epochs(seconds: float, takes: Callable[[int], float]) -> int:
     """The most epochs that fit; 0 where not even one does. `takes`: seconds of so many epochs."""
     return bisect_right(range(1, MOST_EPOCHS + 1), seconds, key=takes) if seconds > 0 else 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from timm.utils import ModelEmaV3
 
@@ -47,14 +45,14 @@ def build_training(
     loader = Loader(
         DeviceImages(images, augmenter, device),
         split.train,
-        partial(step.objective.views_at, epochs=resolved(recipe.epochs)),
+        lambda epoch: training.views_at(epoch),  # which a budget may decide anew on the way
         resolved(recipe.batch_size),
         recipe.seed,
         balanced=data.balanced,
         repeats=recipe.augment.repeats,
         world=world,
     )
-    return Training(
+    training = Training(
         recipe=recipe,
         step=step,
         wrapped=wrap(step, recipe),
@@ -68,6 +66,7 @@ def build_training(
         starting_weights=said,
         transferred=transferred,
     )
+    return training
 
 
 def build_backbone(recipe: Recipe, images: ImageSet) -> Backbone:

@@ -22,7 +22,8 @@ from smallvit.evaluation.predictor import Predictor
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.runs.atomic import replacing
 from smallvit.training.header import checked_header
-from smallvit.training.loop import Best, Training
+from smallvit.training.loop import Training
+from smallvit.training.selection import Best
 
 HEADER = "smallvit"
 
@@ -76,7 +77,7 @@ def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) ->
         tensors |= _prefixed("ema", t.ema.module.state_dict())
     for name, slots in _optimizer_slots(t).items():
         tensors |= _prefixed(f"optimizer/{name}", slots)
-    write_tensors(path, tensors, {"done": t.done, "best": list(t.best), "total": t.total, "log": log or {}})
+    write_tensors(path, tensors, {"done": t.done, "best": t.best._asdict(), "total": t.total, "log": log or {}})
 
 
 def load_state(path: Path, t: Training) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def load_state(path: Path, t: Training) -> dict[str, Any]:
             for slot, value in slots.items()
         }
     t.done = int(header["done"])
-    t.best = Best(*header["best"])
+    t.best = Best.stored(header["best"])
     return dict(header.get("log", {}))
 
 
@@ -138,7 +139,18 @@ def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: i
         "class_names": list(class_names),
         **{
             key: getattr(data, key)
-            for key in ("img_size", "cache_size", "in_chans", "white", "fit", "mean", "std", "flips")
+            for key in (
+                "img_size",
+                "cache_size",
+                "in_chans",
+                "white",
+                "fit",
+                "mean",
+                "std",
+                "flips",
+                "shifts",
+                "calibrate",
+            )
         },
         "weights": {"which": which, "ema": t.ema is not None, "epoch": epoch},
     }
@@ -163,5 +175,8 @@ def load_model(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
         preparation = Preparation.of(header)
     except (UsageError, RuntimeError) as error:
         raise RunError(f"{path} does not hold a smallvit model: {error}") from None
-    temperature, names = header.get("temperature"), header["class_names"]
-    return LoadedModel(Predictor(backbone.to(device).eval(), preparation, names, temperature), header)
+    predictor = Predictor(
+        backbone.to(device).eval(), preparation, header["class_names"], header.get("temperature"),
+        calibrated=header.get("calibrate", False),
+    )  # fmt: skip
+    return LoadedModel(predictor, header)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from smallvit.data.split import Split
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.models.features import count_parameters
+from smallvit.objectives.base import Answers
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
@@ -32,18 +34,16 @@ def finish(
     which, epoch = _choose_weights(run.path, t)
     rows = {"test": split.test, "val": split.val}
     objective = t.step.objective
-    with fixed_threads(resolved(t.recipe.threads)):
-        answers = {
-            part: objective.answers(t.evaluated, t.exam(part_rows))
-            for part, part_rows in rows.items()
-            if len(part_rows) and len(images.class_names) > 1
-        }
+    answers = _answers(t, rows) if len(images.class_names) > 1 else {}
     part = next(iter(answers), None)
     # Votes of neighbours are no probabilities that anyone would use.
     measured = calibration(answers, part) if part and objective.classifies else {}
+    if (temperature := measured.get("temperature")) and t.recipe.data.calibrate:
+        answers = {name: (logits_NK / temperature, labels_N) for name, (logits_NK, labels_N) in answers.items()}
+        measured["used"] = True
     # A pretrained model has no classifier, so its file names no classes.
     header = model_header(t, images.class_names if objective.classifies else (), which, epoch)
-    header |= {"temperature": measured.get("temperature"), "objective": objective.name}
+    header |= {"temperature": temperature, "objective": objective.name}
     save_model(run.path / "model.safetensors", t.evaluated, header)
     results: dict[str, Any] = {
         "evaluated_part": part,
@@ -74,6 +74,16 @@ def finish(
     run.write("results.json", results)
 
 
+def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
+    """Logits and labels of the parts that hold images."""
+    with fixed_threads(resolved(t.recipe.threads)):
+        return {
+            part: t.step.objective.answers(t.evaluated, t.exam(part_rows))
+            for part, part_rows in rows.items()
+            if len(part_rows)
+        }
+
+
 def train_seconds(run: RunFolder) -> float:
     """Time spent in training, summed over its sessions: the clock of a record starts with its session."""
     total = last = 0.0
@@ -90,7 +100,7 @@ def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
         tensors, header = read_tensors(best)
         t.evaluated.model.load_state_dict(tensors)
         return "best", int(header["epoch"]) + 1
-    return "last", t.done // len(t.loader)
+    return "last", -(-t.done // len(t.loader))  # an epoch that was cut short counts
 
 
 def _example_pictures(images: ImageSet, split: Split) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

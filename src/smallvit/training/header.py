@@ -13,7 +13,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.mistakes import mistakes_in_words
 from smallvit.models.arguments import check_arguments
 from smallvit.models.features import check_model_name
-from smallvit.recipe import CacheSize, Channels, Fit, ImageSize, White
+from smallvit.recipe import CacheSize, Channels, Fit, ImageSize, Shift, White
 
 
 class ModelHeader(BaseModel):
@@ -32,6 +32,8 @@ class ModelHeader(BaseModel):
     std: list[Annotated[float, Field(gt=0)]]
     white: White = FULL_WHITE
     flips: bool = False
+    shifts: Shift = 0
+    calibrate: bool = False  # files of 0.1 have a temperature that is used where it is asked for
     temperature: Annotated[float, Field(gt=0)] | None = None
 
     @field_validator("mean", "std")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -24,8 +23,9 @@ from smallvit.objectives.base import EvalData
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.optimizer import learning_rate
+from smallvit.training.selection import Best
 from smallvit.training.step import Step
-from smallvit.types import ALONE, Context, Loss, World
+from smallvit.types import ALONE, Context, Loss, View, World
 
 
 class Decision(NamedTuple):
@@ -33,14 +33,6 @@ class Decision(NamedTuple):
 
     at: int
     total: int
-
-
-class Best(NamedTuple):
-    """The best validation so far. Ordered: accuracy first, then the smaller loss."""
-
-    accuracy: float = -1.0
-    minus_loss: float = float("-inf")
-    epoch: int = -1
 
 
 @dataclass
@@ -63,11 +55,6 @@ class Training:
     decision: Decision | None = None
     best: Best = field(default_factory=Best)
 
-    def follow(self, recipe: Recipe) -> None:
-        """Take over what was chosen after it was built: the number of epochs, and what depends on it."""
-        self.recipe = recipe
-        self.loader.views_at = partial(self.step.objective.views_at, epochs=resolved(recipe.epochs))
-
     @property
     def planned(self) -> int:
         """Steps, as the run was planned."""
@@ -86,12 +73,25 @@ class Training:
     @property
     def place(self) -> float:
         """Where training stands on the way that was planned: the steps taken, or, after a decision, as many as they
-        would have been. Learning rates and schedules follow it, so that they go on where they were.
+        would have been. Learning rates, schedules and views follow it, so that they go on where they were.
         """
-        if self.decision is None or self.done <= self.decision.at:
-            return self.done
+        return self.place_after(self.done)
+
+    def place_after(self, steps: int) -> float:
+        if self.decision is None or steps <= self.decision.at:
+            return steps
         at, total = self.decision
-        return at + (self.done - at) * (self.planned - 1 - at) / max(1, total - 1 - at)
+        return at + (steps - at) * (self.planned - 1 - at) / max(1, total - 1 - at)
+
+    def views_at(self, epoch: int) -> tuple[View, ...]:
+        """The views of an epoch: those of the planned one at whose place it ends, so that the last has the last views.
+
+        In the epoch of a decision nothing changes: some of its batches were made before.
+        """
+        steps, planned = len(self.loader), epoch
+        if self.decision is not None and epoch * steps > self.decision.at:
+            planned = int(self.place_after(min((epoch + 1) * steps, self.decision.total) - 1) // steps)
+        return self.step.objective.views_at(planned, resolved(self.recipe.epochs))
 
     @property
     def evaluated(self) -> Backbone:
@@ -115,7 +115,7 @@ class Tick(NamedTuple):
     lr: float
     ends_epoch: bool
     validation: Score | None  # after some epochs: what the objective thinks of the model
-    improved: bool
+    kept: bool  # it is the best look so far
 
 
 def train(t: Training) -> Iterator[Tick]:
@@ -126,10 +126,9 @@ def train(t: Training) -> Iterator[Tick]:
         t.done += 1
         ends_epoch = number == len(t.loader) - 1 or t.done == t.total
         score = validate(t, epoch) if ends_epoch else None
-        improved = is_better(score, t.best)
-        if score is not None and improved:
-            t.best = Best(*score.quality, epoch)
-        tick = Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, improved)
+        t.best = t.best.after(score, epoch, len(t.val_rows))
+        kept = score is not None and t.best.epoch == epoch
+        tick = Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, kept)
         del loss  # it holds features, and the next step needs their memory
         yield tick
 
@@ -171,7 +170,3 @@ def validate(t: Training, epoch: int) -> Score | None:
     if t.done < t.total and (epoch + 1) % resolved(t.recipe.eval_every):
         return None
     return t.step.objective.judge(t.evaluated, t.exam(t.val_rows))
-
-
-def is_better(score: Score | None, best: Best) -> bool:
-    return score is not None and score.accuracy is not None and score.is_finite and score.quality > best[:2]

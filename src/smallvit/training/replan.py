@@ -46,7 +46,7 @@ def decide(t: Training, spent: float, trained: float) -> Decision:
     step = trained / t.done
     # What slowed the steps down will slow down judging and the report, too.
     end = replan.end * min(max(step / replan.step, 1 / MOST_CHANGE), MOST_CHANGE)
-    fitting = (replan.seconds - end - spent) / step
+    fitting = (replan.seconds - end - spent) / (replan.dearer * step)
     left = round(min(max(fitting, planned / MOST_CHANGE, 1), planned * MOST_CHANGE))
     return Decision(t.done, t.done + left)
 

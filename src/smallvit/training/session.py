@@ -63,7 +63,7 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
                 if t.world.writes:
                     write_decision(folder, t.decision, t.planned)
             advance(1, note=recorder.note, total=t.decision.total if t.decision else t.total)
-            if tick.improved and t.world.writes:
+            if tick.kept and t.recipe.select == "best" and t.world.writes:
                 save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
             stopping = stop.is_set()
             if stopping or tick.step == t.total or time.monotonic() - saved >= t.recipe.checkpoint_seconds:
@@ -168,7 +168,7 @@ class Recorder:
             "train_loss": self.epoch_loss / self.epoch_steps,
         }
         if tick.validation is not None:
-            record |= {**tick.validation.numbers, "best": tick.improved}
+            record |= {**tick.validation.numbers, "best": tick.kept}
             self.val = tick.validation.accuracy
         self._show(tick, record["train_loss"])
         self._write(record)

@@ -16,7 +16,8 @@ import smallvit
 from smallvit.data.preparation import Preparation
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
-from smallvit.models.architectures.hybrid import COMPONENTS, Hybrid, RelativeAttention, Whitening
+from smallvit.models.architectures.hybrid import Hybrid, RelativeAttention
+from smallvit.models.architectures.whitening import COMPONENTS, Whitening
 from smallvit.planning.plan import read_plan
 from smallvit.training.build import WHITENED, build_training
 
@@ -185,6 +186,22 @@ def test_a_run_that_starts_from_another_keeps_its_filters(trained: smallvit.Run,
     before, after = (load_file(folder / "model.safetensors") for folder in (trained.path, run.path))
     assert torch.equal(before["stem.weight"], after["stem.weight"])
     assert not torch.equal(before["stages.0.0.conv.weight"], after["stages.0.0.conv.weight"])
+
+
+def test_without_whitening_the_first_filters_are_learned(tmp_path: Path) -> None:
+    settings = {**FAST, "model.kwargs.whiten": False}
+    run = smallvit.train(**{**TINY, "per_class": 3}, settings=settings, out=tmp_path / "run")
+    plan = read_plan(run)
+    t = build_training(plan.recipe, plan.images, plan.split)
+    stem = t.step.backbone.model.stem
+    drawn = stem.weight.detach().clone()
+    flat = drawn[: stem.components].flatten(1)
+    torch.testing.assert_close(flat @ flat.T, torch.eye(stem.components))  # not those of the images
+    found = load_file(run.path / "model.safetensors")["stem.weight"]
+    assert not torch.equal(found, drawn), "they were trained"
+    assert any(parameter is stem.weight for group in t.optimizer.param_groups for parameter in group["params"])
+    assert torch.equal(run.predictor().backbone.model.state_dict()["stem.weight"], found)
+    assert hybrid(whiten=False).state_dict().keys() == hybrid().state_dict().keys(), "either can start from the other"
 
 
 def test_filters_that_do_not_fit_are_made_of_the_images_at_hand(trained: smallvit.Run, tmp_path: Path) -> None:

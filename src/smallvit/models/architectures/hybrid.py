@@ -6,8 +6,8 @@ the cells. `layers=("c", "c", "c")` is a plain CNN, `("c", "c", "caaa")` looks t
 trained for the same time. Which member suits which set and time was measured: docs/decisions/006-default.md.
 
 What makes it learn in minutes from few images, each measured there, too: a first layer of fixed filters that whiten the
-patches of the training images (`whiten`), convolutions that start as the identity as far as they can, BatchNorm without
-scales, maxima instead of strides, heads of attention that start out looking at near cells, some nearer than others, and
+patches of the training images (`whiten=False`: learned ones), convolutions that start as the identity as far as they
+can, BatchNorm without scales, maxima instead of strides, heads of attention that start out looking at near cells, some nearer than others, and
 attention that adds nothing at first. The first three are ideas of airbench (Jordan 2024).
 
 Cells know where they are by a table of relative positions for each head, stretched where the grid is another one, so
@@ -29,52 +29,12 @@ from timm.models._features import feature_take_indices
 from timm.models._registry import generate_default_cfgs
 from torch import Tensor, nn
 
+from smallvit.models.architectures.whitening import Whitening
 from smallvit.models.gradient_checkpointing import checkpointed
 from smallvit.models.registry import config
 
 BLOCKS = "ca"
-COMPONENTS = 12  # of the patches of a colour image; each gives two filters
 DIVIDED_BY = 9.0  # the logits
-NOISE = 5e-4  # added to the variance of a component: rare ones are not blown up
-
-
-class Whitening(nn.Module):
-    """Fixed filters: the principal components of patches, each scaled to variance 1, and their negatives.
-
-    Random orthogonal ones until `whiten` has seen images. Patches overlap by half, and the image is padded so that the
-    grid is the image's size over the stride.
-    """
-
-    weight: Tensor
-
-    def __init__(self, in_chans: int, stride: int) -> None:
-        super().__init__()
-        self.stride, self.side = stride, 2 * stride
-        values = in_chans * self.side**2
-        self.components = min(COMPONENTS, values)
-        filters_PP = torch.linalg.qr(torch.randn(values, values))[0]
-        self.register_buffer("weight", self._filters(filters_PP.T[: self.components], in_chans))
-        self.bias = nn.Parameter(torch.zeros(2 * self.components))
-
-    @property
-    def width(self) -> int:
-        return 2 * self.components
-
-    def forward(self, x: Tensor) -> Tensor:
-        before = self.stride // 2
-        padded = F.pad(x, (before, self.stride - before, before, self.stride - before))
-        return F.gelu(F.conv2d(padded, self.weight.to(x.dtype), self.bias, self.stride))
-
-    @torch.no_grad()
-    def fit(self, images_BCHW: Tensor) -> None:
-        patches_NP = F.unfold(images_BCHW.float(), self.side, stride=self.side).mT.flatten(0, 1)
-        values_P, vectors_PP = torch.linalg.eigh(patches_NP.T.cov())  # rising
-        scaled_PP = (vectors_PP / (values_P + NOISE).sqrt()).T.flip(0)
-        self.weight.copy_(self._filters(scaled_PP[: self.components], images_BCHW.shape[1]))
-
-    def _filters(self, components_CP: Tensor, in_chans: int) -> Tensor:
-        both_DP = torch.cat([components_CP, -components_CP])
-        return both_DP.unflatten(1, (in_chans, self.side, self.side))
 
 
 class ShiftNorm(nn.BatchNorm2d):
@@ -196,6 +156,7 @@ class Hybrid(nn.Module):
         layers: Sequence[str] = ("c", "c", "c"),
         attention: bool = True,
         head_width: int = 32,
+        whiten: bool = True,
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
     ) -> None:
@@ -204,7 +165,7 @@ class Hybrid(nn.Module):
         _check_pool(global_pool)
         self.num_classes, self.global_pool, self.grad_checkpointing = num_classes, global_pool, False
         self.num_features = self.head_hidden_size = widths[-1]
-        self.stem = Whitening(in_chans, stem_stride)
+        self.stem = Whitening(in_chans, stem_stride, learned=not whiten)
         grid, reduction, width = _halved(to_2tuple(img_size), stem_stride), stem_stride, self.stem.width
         rates = iter(torch.linspace(0, drop_path_rate, sum(map(len, layers)), device="cpu").tolist())
         self.stages, self.feature_info = nn.ModuleList(), []
@@ -271,8 +232,9 @@ class Hybrid(nn.Module):
         return wanted
 
     def whiten(self, images_BCHW: Tensor) -> None:
-        """Take the first filters from these images, normalised as the model will see them."""
-        self.stem.fit(images_BCHW)
+        """Take the first filters from these images, normalised as the model will see them; learned ones stay."""
+        if not self.stem.learned:
+            self.stem.fit(images_BCHW)
 
     def get_classifier(self) -> nn.Module:
         return self.head
