@@ -48,9 +48,13 @@ class Choices:
             self.record(key, value, why)
 
     def record(self, key: str, value: Any, why: str) -> None:
-        """The value that follows from what was given, or that was given and has something to be said about it."""
+        """The value that follows from what was given, or that was given and has something to be said about it.
+
+        Of two choices of one key the later is told.
+        """
         self.put(key, value)
-        self.made.append(Choice(self._section + key, value, why))
+        choice = Choice(self._section + key, value, why)
+        self.made[:] = [*(earlier for earlier in self.made if earlier.key != choice.key), choice]
 
     def put(self, key: str, value: Any) -> None:
         """A value that is measured or spelled out: there was nothing to choose, so nothing is told."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from smallvit.errors import UsageError
 from smallvit.planning.choices import Choices
+from smallvit.planning.member import usual_samples
 from smallvit.planning.resolve import resolve_epochs
 from smallvit.planning.tryout import TRIED_SECONDS
 from smallvit.training.budget import (
@@ -26,8 +27,6 @@ from smallvit.training.budget import (
 )
 from smallvit.training.loop import Training
 
-SAMPLES_CPU = 200_000  # images seen in training when the epochs are ours to choose: minutes on a laptop
-SAMPLES_GPU = 4_000_000
 MOST_MINUTES_CPU = 10  # when the epochs are ours to choose
 LEAST_EPOCHS, USUAL_EPOCHS = 10, 20  # fewer are not chosen: for want of time, and for the number of images
 AIM = 0.985  # of a budget: the end is foreseen to within a few hundredths
@@ -144,7 +143,7 @@ def _affordable_looks(choices: Choices, seconds: float, a_look: float) -> int:
 
 def _choose_epochs(choices: Choices, training: Training, cost: StepCost) -> None:
     n, on_cpu = len(training.loader.rows), choices["device"] == "cpu"
-    seen = SAMPLES_CPU if on_cpu else SAMPLES_GPU
+    seen = usual_samples(choices)
     epochs = min(300, max(USUAL_EPOCHS, round(seen / n)))
     why = f"about {seen:,} images seen, {USUAL_EPOCHS} to 300 epochs"
     if on_cpu and choices["epochs"] == "auto":

@@ -22,6 +22,7 @@ from smallvit.planning.cut_short import cut_short
 from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, kinds_of, resolve_length
+from smallvit.planning.member import choose_member, is_open
 from smallvit.planning.resolve import (
     has_fast_bf16,
     resolve_machine,
@@ -85,6 +86,11 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     if training.transferred:
         _tell_of_start(choices, training.transferred, images, split)
     cost = _measure(choices, asked, training, clock)
+    seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
+    if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
+        training = _build(choices.recipe, images, split)
+        with fixed_threads(choices["threads"]):
+            cost = measure_cost(training, kinds_of(choices))
     floors = compute_floors(images, split) if with_floors else {}
     with fixed_threads(choices["threads"]):
         seconds = resolve_length(choices, training, cost, clock, (len(split.test), len(split.val)))

@@ -1,0 +1,56 @@
+"""Which member of our family is taken where nothing is said: the widest that sees its images often enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import smallvit
+from smallvit.planning.choices import Choices
+from smallvit.planning.member import ENOUGH, WIDER, choose_member
+from smallvit.planning.plan import Plan, make_plan, prepare
+from smallvit.training.budget import StepCost
+
+SMALL: dict[str, Any] = {"data": "mnist5k", "per_class": 4, "threads": 1, "settings": {"precision": "fp32"}}
+
+
+def planned(**flags: Any) -> Plan:
+    return make_plan(smallvit.make_recipe(**{**SMALL, **flags}))
+
+
+def reasons(plan: Plan, key: str) -> list[str]:
+    return [choice.why for choice in plan.choices if choice.key == key]
+
+
+def test_few_images_leave_time_for_the_widest_and_the_reason_is_told_once() -> None:
+    plan = planned()
+    assert plan.recipe.model.name == plan.recipe.model.timm_name == "conv_tiny"
+    [why] = reasons(plan, "model.name")
+    assert why.startswith(f"the widest that sees every image {ENOUGH} times or more")
+
+
+@pytest.mark.parametrize("given", [{"epochs": 3}, {"data": "digits"}, {"model": "conv_nano"}])
+def test_given_epochs_tiny_images_and_a_given_model_leave_it_as_it_is(given: dict[str, Any]) -> None:
+    assert planned(**given).recipe.model.name == "conv_nano"
+
+
+@pytest.mark.parametrize(
+    ("seconds_for_epochs", "member"),
+    [(0.9 * ENOUGH, "conv_nano"), (1.1 * ENOUGH * WIDER["conv_micro"], "conv_micro"),
+     (1.1 * ENOUGH * WIDER["conv_tiny"], "conv_tiny")],
+)  # fmt: skip
+def test_a_budget_takes_what_it_has_time_for(seconds_for_epochs: float, member: str) -> None:
+    """Steps of the smallest take a second, so that an epoch takes as many as it has steps."""
+    recipe = smallvit.make_recipe(**SMALL, model="conv_nano", epochs=1)
+    training = prepare(recipe).training
+    choices = Choices(training.recipe)
+    taken = choose_member(choices, training, StepCost((1, 1), (1.0, 1.0)), seconds_for_epochs * len(training.loader))
+    assert taken == (member != "conv_nano") and choices["model.name"] == choices["model.timm_name"] == member
+
+
+def test_a_wider_member_sees_fewer_images_so_that_the_time_is_about_the_same() -> None:
+    many = planned(per_class=300)  # of 3,000: more often than the smallest needs, not often enough for the widest
+    assert many.recipe.model.name == "conv_micro"
+    [why] = reasons(many, "epochs")
+    assert "about 105,263 images seen" in why and many.recipe.epochs == 35
