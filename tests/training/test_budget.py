@@ -37,7 +37,7 @@ def enough() -> float:
 def decided(enough: float, smallvit_command: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Killed when its decision was on the disk, before the first step that depends on it."""
     folder = tmp_path_factory.mktemp("budget") / "run"
-    words = [*SMALL, "--budget", f"{enough:.1f}s", "--set", "checkpoint_seconds=0.2", "--out", str(folder)]
+    words = [*SMALL, "--budget", f"{enough:.1f}s", "--set", "checkpoint_seconds=0", "--out", str(folder)]
     killed = smallvit_command.start("train", *words, moment=("leave", "write_decision", 1))
     assert killed.wait() == KILLED, killed.output
     return folder

@@ -17,6 +17,9 @@ import time
 import traceback
 
 
+TRIES = ("_measure", "measure_cost")
+
+
 def import_everything():
     import jinja2
     import matplotlib.figure
@@ -88,13 +91,18 @@ def child(request):
 
 
 def watcher(number, when, name, count):
-    """Send the signal at the `count`-th time `name` is entered or left, or (`after`) that many calls after it."""
+    """Send the signal at the `count`-th time `name` is entered or left, or (`after`) that many calls after it.
+
+    Steps that planning takes to see how long they are do not count: their number is the machine's matter.
+    """
     events = {"enter": ("call", "c_call"), "leave": ("return", "c_return"), "after": ("call", "c_call")}[when]
-    seen = 0
+    seen = trying = 0
 
     def watch(frame, event, argument):
-        nonlocal seen
-        if event not in events:
+        nonlocal seen, trying
+        if frame.f_code.co_name in TRIES and event in ("call", "return"):
+            trying += 1 if event == "call" else -1
+        if event not in events or trying:
             return
         if when == "after" and seen:
             seen += 1
