@@ -46,6 +46,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "runs" / "contest"
 OURS: dict[str, list[str]] = {  # the flags of each, beside data, seed, threads and budget
     "default": [],
+    "hybrid_tiny": ["--model", "hybrid_tiny"],  # the widest member of our family with attention
     "vit_nano": ["--model", "vit_nano"],
     "dhvt_nano": ["--model", "dhvt_nano"],
     "resnet_nano": ["--model", "resnet_nano"],

@@ -20,7 +20,7 @@ from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.atomic import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT, COLUMN, GAP, ROW, TOP, BOTTOM = 172, 132, 22, 24, 84, 48
+LEFT, COLUMN, GAP, ROW, TOP, BOTTOM = 196, 132, 22, 24, 84, 48
 NUMBER = 36  # px at the right of a column, for the number
 
 
@@ -32,6 +32,7 @@ class Entrant(NamedTuple):
 # In this order from the top; entrants that are not named here follow under their own names.
 ENTRANTS = {
     "default": Entrant("smallvit train", 1),
+    "hybrid_tiny": Entrant("hybrid_tiny (attention)", 1),
     "cnn": Entrant("plain CNN", 2),
     "airbench": Entrant("airbench-like CNN", 2),
     "timm_resnet18": Entrant("timm resnet18", 3),
