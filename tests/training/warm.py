@@ -16,7 +16,6 @@ import sys
 import time
 import traceback
 
-
 TRIES = ("_measure", "measure_cost")
 
 
