@@ -37,7 +37,7 @@ def test_every_preset_can_be_trained(name: str) -> None:
     """Model, loss and sizes fit together: a plan builds all of them once."""
     size = build_recipe(name).data.img_size
     asked = make_recipe(
-        name, data="digits", img_size=32 if size == "auto" else size, per_class=8, batch_size=4, threads=1
+        name, data="digits", img_size=32 if size == "auto" else size, per_class=4, batch_size=2, threads=1
     )
     plan = make_plan(asked, with_floors=False)
     assert plan.recipe.model.timm_name != "auto"

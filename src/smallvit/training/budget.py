@@ -26,6 +26,7 @@ MEASURED_SECONDS = 0.5
 MOST_EPOCHS = 10_000
 MOST_VALIDATIONS = 40
 PREDICTED = 64  # images, to see how long an answer takes
+FEW, LONG = 8, 0.3  # images to begin with, and seconds for them after which no more are tried
 
 
 class StepCost(NamedTuple):
@@ -90,13 +91,16 @@ def seconds_of_a_look(t: Training, cost: StepCost) -> float:
 
 def measure_answer(t: Training) -> float:
     """Seconds for an image when the model is judged, seen on a few of those it is trained on."""
-    rows = t.loader.rows[:PREDICTED]
-    predictor = t.exam(rows).predictor(t.step.backbone)
+    predictor = t.exam(t.loader.rows).predictor(t.step.backbone)
     answer = predictor.logits if t.step.objective.classifies else predictor.features
-    answer(t.loader.images, rows)  # the first time takes longer
-    before = time.perf_counter()
-    answer(t.loader.images, rows)
-    return (time.perf_counter() - before) / len(rows)
+    for count in (FEW, PREDICTED):  # the first time takes longer; where it takes long, it has to do
+        rows = t.loader.rows[:count]
+        before = time.perf_counter()
+        answer(t.loader.images, rows)
+        seconds = time.perf_counter() - before
+        if seconds > LONG:
+            break
+    return seconds / len(rows)
 
 
 Known = Mapping[tuple[View, ...], float]  # seconds of steps that were measured before
