@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smallvit.console import bar, duration, quiet, say
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import digest, load_model, model_file
 from smallvit.objectives.base import objectives
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
@@ -35,8 +36,7 @@ from smallvit.runs.inference import evaluate, floors_for, open_predictor, predic
 from smallvit.runs.members import final_members, is_group
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.stored_findings import read_findings
-from smallvit.training.checkpoint import load_model
-from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.training.initial import member_starts
 from smallvit.types import Prediction
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _at(place: Place, plan: Plan, starts: Mapping[Place, Path]) -> Plan:
     """The same plan for another seed, from its own start where it has one."""
     changes: dict[str, Any] = {} if place.seed is None else {"seed": place.seed}
     if place in starts:
-        file = initial_file(str(starts[place]))
+        file = model_file(str(starts[place]), "--init")
         changes["model"] = plan.recipe.model.model_copy(update={"init": str(file), "init_digest": digest(file)})
         own = [choice._replace(value=str(file)) if choice.key == "model.init" else choice for choice in plan.choices]
         plan = plan._replace(choices=own)

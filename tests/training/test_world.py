@@ -14,9 +14,9 @@ from smallvit.data.augment import Augmenter
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages, Loader
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.recipe import AugmentSpec
 from smallvit.training.build import build_training
-from smallvit.training.checkpoint import read_tensors
 from smallvit.training.session import run_session
 from smallvit.types import ALONE, View, World
 

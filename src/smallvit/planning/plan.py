@@ -13,6 +13,7 @@ from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
+from smallvit.evaluation.model_file import digest, model_file
 from smallvit.models.aliases import architecture
 from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import declared_curves, objectives
@@ -37,7 +38,7 @@ from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
 from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
 from smallvit.training.build import build_training
-from smallvit.training.initial import already_seen, digest, initial_file, initial_model
+from smallvit.training.initial import already_seen, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
@@ -124,7 +125,7 @@ def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]
 
 def _start_from(choices: Choices, asked: Recipe, channels: int) -> None:
     """The file that `--init` means. Where it is of ours, it also says which model that is, at whatever image size."""
-    file = initial_file(asked.model.init)
+    file = model_file(asked.model.init, "--init")
     choices.put("model.init", str(file))
     choices.put("model.init_digest", digest(file))
     start = initial_model(file)

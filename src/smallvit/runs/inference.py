@@ -15,12 +15,12 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import image_files, open_source
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.metrics import summary
+from smallvit.evaluation.model_file import load_model
 from smallvit.evaluation.predictor import Predictor
 from smallvit.planning.plan import read_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
-from smallvit.training.checkpoint import load_model
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
 from smallvit.types import Prediction

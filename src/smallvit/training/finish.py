@@ -14,11 +14,12 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.metrics import summary, worst_mistakes
+from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import count_parameters
 from smallvit.objectives.base import Answers
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
-from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
+from smallvit.training.checkpoint import model_header, save_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
