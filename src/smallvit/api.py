@@ -22,19 +22,21 @@ from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.length import Clock
-from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
+from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan
 from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
 from smallvit.runs.difference import tell_difference
-from smallvit.runs.execution import check_logs, execute
+from smallvit.runs.execution import check_logs, execute, run_planned
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, claimed
 from smallvit.runs.group import Diagnosis, Planned, claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, open_predictor, predict, probe
 from smallvit.runs.members import final_members, is_group
 from smallvit.runs.ownership import sole_owner
+from smallvit.runs.staged import is_unplanned
+from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.initial import member_starts
 from smallvit.types import Prediction
@@ -98,11 +100,14 @@ def train(
         logs = check_logs(log)
         if out is not None:
             check_free(out, overwrite)
-        plan, training, _ = prepare(asked, Clock(started))
-        with claimed(out or default_folder(plan.recipe), overwrite) as folder:
-            show_plan(plan)
-            run = write_plan(folder, plan, command_line())
-            execute(run, plan, logs, training, started)
+        clock, command = Clock(started), command_line()
+        prepared = prepare(asked, clock)
+        stages = Stages.planned(prepared.plan, clock, command)
+        with claimed(out or default_folder(prepared.plan.recipe), overwrite) as folder:
+            if stages:
+                stages.run_here(folder, logs)
+            else:
+                run_planned(folder, prepared, command, logs, clock.started)
         return Run(folder)
 
 
@@ -163,13 +168,22 @@ def train_seeds(
             )
         if out is not None:
             check_free(out, overwrite)
-        plan = make_plan(asked, Clock(started, turns))
-        show_plan(plan, turns)
+        clock, command = Clock(started, turns), command_line()
+        plan = make_plan(asked, clock)
+        stages = Stages.planned(plan, clock, command)
+        if stages and starts:
+            raise UsageError(
+                f"--init {flags['init']}: seeds with a stage before them start from one run, not from a group"
+            )
+        if not stages:
+            show_plan(plan, turns)
         group = claimed_group(
             out or default_folder(plan.recipe), [Planned(place, _at(place, plan, starts)) for place in places],
-            command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds",
+            command, overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds", staged=stages is not None,
         )  # fmt: skip
         with group as folder:
+            if stages:
+                stages.run_and_plan_group(folder, jobs)
             return run_group(folder, jobs)
 
 
@@ -225,7 +239,13 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
     with quiet(not show_progress):
         if is_group(folder):
             with sole_owner(folder):
+                if any(is_unplanned(member.path) for member in final_members(folder)):
+                    Stages.stored(folder).run_and_plan_group(folder, jobs)
                 return run_group(folder, jobs)
+        if is_unplanned(folder):
+            with sole_owner(folder):
+                Stages.stored(folder).run_here(folder, check_logs(log))
+            return [Run(folder)]
         run = Run(folder)
         if run.finished:
             say(f"{folder} is already finished")

@@ -57,8 +57,8 @@ def check(**given: Any) -> None:
 
 
 @takes(
-    "data model out img_size in_chans fit epochs budget batch_size lr init drop_path mixup cutmix aux class_weights "
-    "balanced val test train_on per_class fraction recipe settings seed seeds jobs device threads precision compile "
+    "data model out img_size in_chans fit epochs budget batch_size lr init pretrain teacher drop_path mixup cutmix aux "
+    "class_weights balanced val test train_on per_class fraction recipe settings seed seeds jobs device threads precision compile "
     "log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split], .npz, or mnist5k (default) | digits.")]),
     init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),

@@ -127,7 +127,7 @@ def resolve_statistics(choices: Choices, images: ImageSet, split: Split) -> None
 def resolve_objective(choices: Choices, images: ImageSet, split: Split) -> None:
     """What follows from the images among the options of the objective and the auxiliary losses: their own matter."""
     recipe = choices.recipe
-    task = TaskInfo.of(images, split, choices["data.img_size"])
+    task = TaskInfo.of(images, split, recipe.data)
     name, given = recipe.objective.name, recipe.objective.options
     options = options_of(objectives(), name, given, "objective")
     objectives()[name].resolve(options, task, choices.within("objective"))

@@ -9,13 +9,14 @@ from pathlib import Path
 from smallvit.console import say
 from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.objectives.base import objectives
-from smallvit.planning.plan import Plan
+from smallvit.planning.plan import Plan, Prepared, show_plan, write_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import DIFFERENCE, stored_difference
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.staged import tell_stages
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.loop import Training
@@ -59,6 +60,14 @@ def execute(
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
 
 
+def run_planned(
+    folder: Path, prepared: Prepared, command: str, logs: Sequence[LogType], started: float
+) -> None:  # fmt: skip
+    """A new run, in a folder that is held: its plan is shown and written, then it is trained."""
+    show_plan(prepared.plan)
+    execute(write_plan(folder, prepared.plan, command), prepared.plan, logs, prepared.training, started)
+
+
 def _build(run: RunFolder, plan: Plan) -> Training:
     """The recipe was tried before it was written: what cannot be built now is the folder's fault."""
     try:
@@ -83,6 +92,9 @@ def report_runs(runs: Sequence[RunFolder], out: Path) -> Path:
     names = f"{', '.join(others)} and {last}" if others else last
     said = stored_difference(runs)
     verdicts = [Verdict("note", DIFFERENCE, said)] if said else []
+    before = {run.path.name: told for run in runs if (told := tell_stages(run))}
+    for name, told in before.items():
+        verdicts.append(Verdict("note", "In stages" if len(runs) == 1 else f"{name} in stages", told))
     return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}", verdicts)
 
 

@@ -12,6 +12,7 @@ images.safetensors      the small pictures that the report shows
 state/                  where training stands; enough to go on bit-identically
 features.safetensors    the frozen features of all parts, where `smallvit probe` was asked for
 probe.json              what they are worth
+stages.json             what was trained before it in the same command; each stage is a run folder in this one
 report.html
 """
 
@@ -29,6 +30,8 @@ from smallvit.errors import RunError
 from smallvit.recipe import Recipe, validate
 from smallvit.runs.atomic import read_lines, write_text
 from smallvit.runs.ownership import LOCK, refuse_owned, sole_owner
+
+STAGES_FILE = "stages.json"
 
 
 class RunFolder:
@@ -185,12 +188,12 @@ def _is_bare_lock(entry: Path) -> bool:
     )
 
 
-_MARKS = ("recipe.json", "group.json")
+_MARKS = ("recipe.json", "group.json", STAGES_FILE)
 _FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is before a folder is a run
 _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
-    "features.safetensors", "probe.json", "decision.json",
+    "features.safetensors", "probe.json", "decision.json", STAGES_FILE,
 }  # fmt: skip
 
 
@@ -216,8 +219,13 @@ def _strangers(path: Path) -> list[str]:
 
 
 def _members(path: Path) -> set[str]:
+    """Names of the runs that a group, or a run with stages, says it holds."""
+    return _named(path / "group.json", "members") | _named(path / STAGES_FILE, "stages")
+
+
+def _named(file: Path, key: str) -> set[str]:
     try:
-        names = json.loads((path / "group.json").read_text(encoding="utf-8"))["members"]
+        names = json.loads(file.read_text(encoding="utf-8"))[key]
         return {name for name in names if name == Path(name).name}
     except (OSError, ValueError, KeyError, TypeError):
         return set()

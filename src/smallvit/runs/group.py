@@ -35,16 +35,21 @@ class Diagnosis(NamedTuple):
 @contextmanager
 def claimed_group(
     folder: str | Path, planned: Sequence[Planned], command: str, overwrite: bool = False, title: str = "",
-    diagnosis: Diagnosis | None = None,
+    diagnosis: Diagnosis | None = None, staged: bool = False,
 ) -> Iterator[Path]:  # fmt: skip
-    """A new group with the plans of its members. This process holds the group, each child the run it works on."""
+    """A new group with the plans of its members. This process holds the group, each child the run it works on.
+
+    `staged`: other runs come before them, so their plans are written later.
+    """
     record: dict[str, Any] = {"title": title, "command": command}
     if diagnosis:
         record["diagnosis"] = diagnosis._asdict()
     with claimed(folder, overwrite) as path:
         write_group(path, record, {run.place.folder: run.place for run in planned})  # first: it says what is ours
         for run in planned:
-            write_plan(make_folder(path / run.place.folder), run.plan, command)
+            member = make_folder(path / run.place.folder)
+            if not staged:
+                write_plan(member, run.plan, command)
         yield path
 
 
