@@ -179,7 +179,10 @@ class Distillation(Auxiliary):
             f"of the loss are the teacher's answers, at temperature {o.temperature:g}; {1 - o.weight:g} are the labels"
         )
         choices.record("weight", o.weight, why)
-        if self.learned_from:
+        if not self.learned_from:
+            choices.record("run", o.run, "the model that is trained first, in the same command, by the default recipe")
+            choices.record("share", o.share, "of a budget, for the teacher; where there is none, it comes on top")
+        else:
             resized = f", for which images of {own} px are resized" if own != theirs else ""
             choices.record("run", choices["run"], f"the teacher: it sees {theirs} px{resized}")
 

@@ -25,6 +25,7 @@ SAME_DATA = (
 )  # fmt: skip
 SAME_MACHINE = ("device", "threads", "seed", "checkpoint_seconds")
 LEAST_SECONDS, LEAST_EPOCHS = 180, 30  # below, `--pretrain auto` takes none: what was measured took four minutes
+OF_BUDGET = "of a budget; where there is none, it comes on top"
 LEAST_LEFT = 0.05  # of a budget, for the run that counts
 
 
@@ -133,6 +134,8 @@ def resolve_pretraining(choices: Choices) -> None:
     choices.choose("pretrain.method", method, why)
     if choices["pretrain.method"] == "none":
         choices.put("pretrain.side", 1.0)  # nothing to choose
+    else:
+        choices.record("pretrain.share", choices["pretrain.share"], OF_BUDGET)
     size, patch = choices["data.img_size"], choices["model.kwargs"].get("patch_size", 0)
     halves = choices["model.name"] in VITS and bool(patch) and size >= 32 and size % (2 * patch) == 0
     why = f"a ViT learns from {size // 2} px images in a third of the time" if halves else "images as in training"

@@ -92,9 +92,11 @@ def report_runs(runs: Sequence[RunFolder], out: Path) -> Path:
     names = f"{', '.join(others)} and {last}" if others else last
     said = stored_difference(runs)
     verdicts = [Verdict("note", DIFFERENCE, said)] if said else []
-    before = {run.path.name: told for run in runs if (told := tell_stages(run))}
-    for name, told in before.items():
-        verdicts.append(Verdict("note", "In stages" if len(runs) == 1 else f"{name} in stages", told))
+    verdicts += [
+        Verdict("note", "In stages" if len(runs) == 1 else f"{run.path.name} in stages", told)
+        for run in runs
+        if (told := tell_stages(run))
+    ]
     return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}", verdicts)
 
 

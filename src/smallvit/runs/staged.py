@@ -62,6 +62,11 @@ def write_stages(folder: Path, staged: Staged) -> None:
     write_text(folder / STAGES_FILE, json.dumps(staged.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
 
 
+def run_name(path: Path) -> str:
+    """A stage is called by the run that it belongs to."""
+    return f"{path.parent.name}/{path.name}" if has_stages(path.parent) else path.name
+
+
 def stage_runs(folder: Path) -> list[RunFolder]:
     """Those that were run before it; none for most runs."""
     return [RunFolder(folder / name) for name in read_stages(folder).stages] if has_stages(folder) else []

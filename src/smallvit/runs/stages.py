@@ -19,7 +19,7 @@ from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, Prepared, prepare, read_plan, show_plan, write_plan
 from smallvit.planning.stages import Stage, stage_named, stages_of
 from smallvit.recipe import Recipe, flat, validate
-from smallvit.runs.execution import LogType, execute, run_planned
+from smallvit.runs.execution import LogType, execute, report_runs, run_planned
 from smallvit.runs.executor import Listed, run_all, tell_cores
 from smallvit.runs.folder import RunFolder, make_folder
 from smallvit.runs.members import final_members
@@ -80,7 +80,7 @@ class Stages:
         """Train all of them; the run that counts, as the first home has it, before its first step."""
         for number, stage in enumerate(self.all, start=1):
             paths = [home / stage.name for home in homes]
-            if all((path / "results.json").is_file() for path in paths):
+            if all(is_over(path) for path in paths):
                 continue
             say(f"stage {number} of {len(self.all) + 1}: {stage.name}")
             prepared = None
@@ -163,6 +163,10 @@ def settled(plan: Plan) -> Recipe:
     return recipe.model_copy(update={**lengths, "schedule": schedule})
 
 
+def is_over(path: Path) -> bool:
+    return (path / "results.json").is_file() and (path / "report.html").is_file()
+
+
 def finish_here(logs: Sequence[LogType], clock: Clock) -> Finish:
     """In this process, one after the other."""
 
@@ -170,7 +174,9 @@ def finish_here(logs: Sequence[LogType], clock: Clock) -> Finish:
         for path in paths:
             run = RunFolder(path)
             with sole_owner(path):
-                if prepared:
+                if run.finished:  # and killed before its report was written
+                    report_runs([run], path / "report.html")
+                elif prepared:
                     execute(run, prepared.plan, logs, prepared.training, clock.started)
                 else:
                     execute(run, read_plan(run), logs, started=clock.started)
@@ -180,7 +186,7 @@ def finish_here(logs: Sequence[LogType], clock: Clock) -> Finish:
 
 def finish_in_processes(folder: Path, jobs: int) -> Finish:
     def finish(paths: Sequence[Path], prepared: Prepared | None) -> None:
-        waiting = [path for path in paths if not RunFolder(path).finished]
+        waiting = [path for path in paths if not is_over(path)]
         tell_cores(waiting, jobs)
         run_all(Listed(waiting), jobs, go_on=f"smallvit resume {folder}", total=len(waiting))
 
