@@ -150,6 +150,9 @@ def test_a_run_is_not_resumed_with_another_teacher(digits: smallvit.Run, tmp_pat
     changed(digits, tmp_path, temperature=2.0)
     with pytest.raises(RunError, match="is not the teacher that the run was planned with"):
         build_training(plan.recipe, plan.images, plan.split)
+    file.unlink()
+    with pytest.raises(UsageError, match="should be auto, a finished run or a model, and there is no such folder"):
+        build_training(plan.recipe, plan.images, plan.split)
 
 
 def test_a_teacher_that_has_seen_the_test_images_is_told(digits: smallvit.Run, tmp_path: Path) -> None:

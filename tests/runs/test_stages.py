@@ -48,6 +48,7 @@ def test_every_stage_is_a_run_on_the_same_training_images(staged: smallvit.Run) 
     assert (pretrained.recipe.objective.name, pretrained.recipe.model.name) == ("simclr", "vit_pico")
     assert (teacher.recipe.objective.name, teacher.recipe.model.name) == ("supervised", "conv_nano")
     assert teacher.recipe.optimizer.name == "muon", "it has the default recipe"
+    assert pretrained.recipe.augment.flip == teacher.recipe.augment.flip == 0.0, "digits are not mirrored"
 
 
 def test_what_they_leave_is_handed_on(staged: smallvit.Run) -> None:
@@ -109,7 +110,8 @@ def test_seeds_have_stages_of_their_own_and_one_plan(tmp_path: Path, monkeypatch
     # One seed is killed before it has a plan: the group goes on, the member alone does not.
     (runs[1].path / "recipe.json").unlink()
     (runs[1].path / "results.json").unlink()
-    fails(run_here("resume", runs[1].path), 1, "resume the group")
+    fails(run_here("resume", runs[1].path), 1, f"with the other runs of its group: `smallvit resume {folder}`")
+    fails(run_here("evaluate", runs[1].path), 1, "is not a run yet: what comes first has not ended")
     before = [(run.path / "teacher" / "model.safetensors").stat().st_mtime_ns for run in runs]
     ends_well(run_here("resume", folder))
     assert [(run.path / "teacher" / "model.safetensors").stat().st_mtime_ns for run in runs] == before

@@ -16,7 +16,7 @@ from smallvit.models.aliases import VITS
 from smallvit.objectives.base import auxiliaries, objectives, options_of
 from smallvit.objectives.teacher import TeacherOptions, is_model
 from smallvit.planning.choices import Choices
-from smallvit.recipe import DataSpec, Recipe, build_recipe, resolved
+from smallvit.recipe import ModelSpec, Recipe, build_recipe, resolved
 
 # What both have in common with the run that counts: the same rows train, and none that it holds out.
 SAME_DATA = (
@@ -58,9 +58,8 @@ class Pretraining:
 
     def asked(self, recipe: Recipe) -> Recipe:
         base, side = build_recipe(f"pretrain-{recipe.pretrain.method}"), resolved(recipe.pretrain.side)
-        data = _same_data(base.data, recipe)
-        data = data.model_copy(update={"img_size": max(4, round(side * resolved(recipe.data.img_size)))})
-        return base.model_copy(update={"model": recipe.model, "data": data, **_same_machine(recipe)})
+        img_size = max(4, round(side * resolved(recipe.data.img_size)))
+        return _beside(base, recipe, model=recipe.model, img_size=img_size)
 
     def handed_on(self, recipe: Recipe, file: Path) -> Recipe:
         model = recipe.model.model_copy(update={"init": str(file), "init_digest": digest(file)})
@@ -79,7 +78,7 @@ class Teaching:
     def asked(self, recipe: Recipe) -> Recipe:
         base = build_recipe("default")
         model = base.model.model_copy(update={"name": self._options(recipe).run})
-        return base.model_copy(update={"model": model, "data": _same_data(base.data, recipe), **_same_machine(recipe)})
+        return _beside(base, recipe, model=model)
 
     def handed_on(self, recipe: Recipe, file: Path) -> Recipe:
         options = {**recipe.aux["teacher"], "run": str(file), "digest": digest(file)}
@@ -111,13 +110,19 @@ def stage_named(name: str) -> Stage:
     return next(stage for stage in STAGES if stage.name == name)
 
 
-def _same_data(own: DataSpec, recipe: Recipe) -> DataSpec:
-    return own.model_copy(update={key: getattr(recipe.data, key) for key in SAME_DATA})
-
-
-def _same_machine(recipe: Recipe) -> dict[str, Any]:
-    """The length, too: as many epochs, or the same budget, of which the clock knows the share."""
-    return {key: getattr(recipe, key) for key in (*SAME_MACHINE, "epochs", "budget")}
+def _beside(own: Recipe, recipe: Recipe, model: ModelSpec, **data: Any) -> Recipe:
+    """A stage's own recipe, on the data and the machine of the run that counts. Whether mirroring keeps a class is known of the
+    data, too. The length: as many epochs, or the same budget, of which the clock knows the share.
+    """
+    same = {key: getattr(recipe.data, key) for key in SAME_DATA}
+    return own.model_copy(
+        update={
+            **{key: getattr(recipe, key) for key in (*SAME_MACHINE, "epochs", "budget")},
+            "model": model,
+            "data": own.data.model_copy(update=same | data),
+            "augment": own.augment.model_copy(update={"flip": recipe.augment.flip}),
+        }
+    )
 
 
 # ---- what `--pretrain auto` becomes -----------------------------------------------------------------------

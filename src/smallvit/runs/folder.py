@@ -92,6 +92,8 @@ def why_no_run(path: Path) -> str:
         return (
             f"{path} is {'a file, not a run folder' if path.exists() else 'not a run folder: there is no such folder'}"
         )
+    if (path / STAGES_FILE).is_file():
+        return f"{path} is not a run yet: what comes first has not ended; go on with `smallvit resume {path}`"
     inside = runs_inside(path)
     hint = f" (it holds the runs {', '.join(inside)})" if inside else ""
     return f"{path} is not a run folder: it has no recipe.json{hint}"

@@ -36,8 +36,7 @@ class Stages:
     """What is to be run first, and what the run that counts was planned as before."""
 
     def __init__(self, staged: Staged, clock: Clock, prepared: Prepared | None = None) -> None:
-        if staged.ahead is None:
-            raise RunError("it is a run of a group whose stages have not ended: resume the group")
+        assert staged.ahead is not None
         self.staged, self.ahead, self.clock = staged, staged.ahead, clock
         self.asked = validate(self.ahead.asked)
         self.prepared = prepared  # the first, where it was tried before anything was written
@@ -59,8 +58,10 @@ class Stages:
     @classmethod
     def stored(cls, folder: Path) -> Stages:
         staged = read_stages(folder)
-        clock = Clock(time.monotonic() - staged.spent, staged.ahead.turns if staged.ahead else 0)
-        clock.to_begin = staged.ahead.to_begin if staged.ahead else 0.0
+        if staged.ahead is None:
+            raise RunError(f"{folder} is planned with the other runs of its group: `smallvit resume {folder.parent}`")
+        clock = Clock(time.monotonic() - staged.spent, staged.ahead.turns)
+        clock.to_begin = staged.ahead.to_begin
         return cls(staged, clock)
 
     @property
