@@ -37,6 +37,8 @@ from smallvit.runs.ownership import sole_owner
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.tuning.folder import FINAL, is_tuning
+from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ __all__ = [
     "pretraining_recipe",
     "probe",
     "report",
+    "tune",
 ]
 
 
@@ -223,6 +226,8 @@ def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_pr
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway."""
     folder = Path(folder)
     with quiet(not show_progress):
+        if is_tuning(folder):
+            return [Run(resume_tuning(folder).final.path)]
         if is_group(folder):
             with sole_owner(folder):
                 return run_group(folder, jobs)
@@ -289,9 +294,18 @@ def compare(
     return comparisons
 
 
+def report_folders(folders: Sequence[Path], out: Path) -> Path:
+    """One page for runs, groups, or a search."""
+    if len(folders) == 1 and is_tuning(folders[0]):
+        return report_tuning(folders[0], out)
+    return report([run for folder in folders for run in open_runs(folder)], out)
+
+
 def open_runs(folder: str | Path) -> list[Run]:
     """The run of a folder, or the runs of a group that count."""
     folder = Path(folder)
+    if is_tuning(folder):
+        return [Run(folder / FINAL)]
     return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]
 
 

@@ -116,3 +116,14 @@ def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
     if said := stored_difference(runs):
         typer.echo(f"{DIFFERENCE}: {said}")
     typer.echo(f"report: {page}")
+
+
+def asked_for(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a command as api.py takes them: recipe, settings, and the everyday flags among them."""
+    from smallvit.api import FLAGS
+    from smallvit.recipe import parse_assignment
+
+    # A switch that is off was not given: what the recipe says holds.
+    flags = {name: None if given[name] is False else given[name] for name in (*FLAGS, "aux") if name in given}
+    settings = dict(parse_assignment(text) for text in given["settings"] or [])
+    return {"recipe": given["recipe"], "settings": settings, **flags}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from smallvit.commands import STARTED
-from smallvit.commands.options import Jobs, Log, Quiet, RunFolder, Spec, announce, flag, show_results, takes
+from smallvit.commands.options import Jobs, Log, Quiet, RunFolder, Spec, announce, asked_for, flag, show_results, takes
 from smallvit.errors import UsageError
 from smallvit.listing.losses import in_words, pretraining_names
 
@@ -47,7 +47,7 @@ def check(**given: Any) -> None:
     from smallvit.checking.check import check as run_check
     from smallvit.checking.printout import show_report
 
-    report = run_check(**_asked(given), fast=given["fast"], show_progress=not silent)
+    report = run_check(**asked_for(given), fast=given["fast"], show_progress=not silent)
     if given["as_json"]:
         typer.echo(json.dumps(report.as_dict(), indent=1))
     elif not given["quiet"]:
@@ -67,7 +67,7 @@ def check(**given: Any) -> None:
 def train(**given: Any) -> None:
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
     announce(given["quiet"])
-    _run(given, _asked(given))
+    _run(given, asked_for(given))
 
 
 @takes(
@@ -85,7 +85,7 @@ def pretrain(**given: Any) -> None:
     from smallvit import api
 
     recipe = api.pretraining_recipe(given["method"], given["recipe"])
-    runs = _run(given, _asked(given) | {"recipe": recipe})
+    runs = _run(given, asked_for(given) | {"recipe": recipe})
     if runs and not given["quiet"]:
         seeds = given["seeds"]
         start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
@@ -126,14 +126,3 @@ def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
     run = api.train(**asked, **common, log=given["log"])
     show_results([run], run.path / "report.html", quiet)
     return [run]
-
-
-def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a command as api.py takes them: recipe, settings, and the everyday flags among them."""
-    from smallvit.api import FLAGS
-    from smallvit.recipe import parse_assignment
-
-    # A switch that is off was not given: what the recipe says holds.
-    flags = {name: None if given[name] is False else given[name] for name in (*FLAGS, "aux") if name in given}
-    settings = dict(parse_assignment(text) for text in given["settings"] or [])
-    return {"recipe": given["recipe"], "settings": settings, **flags}

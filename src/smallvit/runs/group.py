@@ -48,13 +48,15 @@ def claimed_group(
         yield path
 
 
-def grow_group(folder: Path, name: str, run: Planned, command: str, title: str = "") -> Path:
+def grow_group(
+    folder: Path, name: str, run: Planned, command: str, title: str = "", group_is_held: bool = False
+) -> Path:
     """Plan one more member, in the folder `name`; the group is made where there is none."""
     folder.mkdir(parents=True, exist_ok=True)
     if not is_group(folder):
         write_group(folder, {"title": title, "command": command}, {})
     add_member(folder, name, run.place)
-    with claimed(folder / name, overwrite=True) as path:
+    with claimed(folder / name, True, group_is_held) as path:
         write_plan(path, run.plan, command)
     return folder / name
 
