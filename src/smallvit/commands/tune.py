@@ -13,7 +13,7 @@ from smallvit.commands.options import Spec, announce, asked_for, flag, show_resu
 
 @takes(
     "data budget trials space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
-    "jobs device threads precision overwrite quiet",
+    "jobs on device threads precision overwrite quiet",
     data=Spec(
         Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
         default=inspect.Parameter.empty,
@@ -30,7 +30,7 @@ def tune(**given: Any) -> None:
     from smallvit import api
     from smallvit.tuning.page import about_gain
 
-    own = {name: given[name] for name in ("budget", "trials", "space", "out", "jobs", "overwrite")}
+    own = {name: given[name] for name in ("budget", "trials", "space", "out", "jobs", "on", "overwrite")}
     flags = {name: value for name, value in asked_for(given).items() if name != "budget"}
     tuned = api.tune(**flags, **own, show_progress=not given["quiet"], started=STARTED, command=api.command_line())
     if not given["quiet"]:

@@ -181,7 +181,12 @@ class Process:
         # Its own session: a Ctrl-C reaches us alone, and we tell the children.
         with (path / "log.txt").open("ab") as log:
             self.child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_child_env()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": child_path()},
             )
 
     def poll(self) -> Exit | None:
@@ -197,8 +202,8 @@ class Process:
         self.child.terminate()
 
 
-def _child_env() -> dict[str, str]:
-    """The child must find the package the parent uses, installed or not."""
+def child_path() -> str:
+    """PYTHONPATH of a child: it must find the package the parent uses, installed or not."""
     root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
+    return os.pathsep.join([root, inherited] if inherited else [root])

@@ -22,11 +22,12 @@ from smallvit.planning.plan import make_plan, show_plan
 from smallvit.recipe import parse_duration, with_settings
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Side, over_images
-from smallvit.runs.executor import Listed, run_all
+from smallvit.runs.executor import Launch, Listed, run_all
 from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.group import Planned, grow_group
 from smallvit.runs.members import write_group
 from smallvit.runs.ownership import is_owned, sole_owner
+from smallvit.runs.places import LOCAL, check_place, place_called
 from smallvit.tuning.best import write_best
 from smallvit.tuning.folder import FINAL, Asked, Tuning, open_tuning, stored_trial, write_asked
 from smallvit.tuning.page import write_page
@@ -57,7 +58,8 @@ def tune(
     data: str | Path | None = None, *, budget: str | float | None = None, trials: int | None = None,
     space: str | Path = "small", out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, jobs: int | None = None, overwrite: bool = False,
-    show_progress: bool = True, started: float | None = None, command: str = "smallvit.tune(...)", **flags: Any,
+    show_progress: bool = True, started: float | None = None, on: str = LOCAL, command: str = "smallvit.tune(...)",
+    **flags: Any,
 ) -> Tuned:  # fmt: skip
     """Search for the settings that suit these images, within `budget`, and train a model with them.
 
@@ -66,6 +68,7 @@ def tune(
     """
     started = time.monotonic() if started is None else started
     load_optuna()
+    check_place(on)
     asked = make_recipe(recipe, settings, data=data, **flags)
     found = read_space(space)
     if not objectives()[asked.objective.name].classifies:
@@ -94,15 +97,15 @@ def tune(
     )  # fmt: skip
     with quiet(not show_progress), claimed(out or _next_folder(asked.data.source), overwrite) as folder:
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
-        return _search(write_asked(folder, record), started)
+        return _search(write_asked(folder, record), started, place_called(on))
 
 
-def resume_tuning(folder: Path) -> Tuned:
+def resume_tuning(folder: Path, on: str = LOCAL) -> Tuned:
     with sole_owner(folder):
-        return _search(open_tuning(folder), time.monotonic())
+        return _search(open_tuning(folder), time.monotonic(), place_called(on))
 
 
-def _search(tuning: Tuning, started: float) -> Tuned:
+def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
     """From wherever the folder, which is held, stands."""
     asked = tuning.asked
     go_on = f"smallvit resume {tuning.path}"
@@ -112,11 +115,11 @@ def _search(tuning: Tuning, started: float) -> Tuned:
         say(f"{asked.jobs} trials at a time, {asked.threads} threads each{each}; the space is {asked.space}")
         source = Trials(tuning, started)
         _wait_for_others(tuning)
-        run_all(source, asked.jobs, go_on=go_on, total=asked.trials, keep_going=True)
+        run_all(source, asked.jobs, go_on=go_on, total=asked.trials, keep_going=True, launch=launch)
         tuning.spend(time.monotonic() - source.begun)
         _plan_final(tuning, best_of(tuning), time.monotonic() - source.begun)
     if not RunFolder(tuning.final).finished:
-        run_all(Listed([tuning.final]), 1, go_on=go_on, total=1)
+        run_all(Listed([tuning.final]), 1, go_on=go_on, total=1, launch=launch)
     tuned = _found(tuning)
     write_best(tuning, tuned.best)
     write_page(tuning, tuned.gain, tuned.best, tuning.path / "report.html")
