@@ -14,6 +14,7 @@ B images, C channels, H by W pixels, S side of the teacher's images, K classes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -59,10 +60,20 @@ class TeacherOptions(Section):
                 ) from None
         return run
 
+    @field_validator("digest")
+    @classmethod
+    def _of_a_file(cls, digest: str) -> str:
+        if not re.fullmatch("([0-9a-f]{64})?", digest):
+            raise ValueError("should be empty, or the SHA-256 of the teacher's file")
+        return digest
+
 
 def is_model(run: str) -> bool:
     """Whether the teacher is a model that is still to be trained, and no run. A file or folder of that name is a run."""
-    return run == "auto" or not Path(run).expanduser().exists()
+    try:
+        return run == "auto" or not Path(run).expanduser().exists()
+    except (OSError, RuntimeError):  # too long for a path, or of a user that there is not
+        return True
 
 
 class Answers(nn.Module):

@@ -20,7 +20,7 @@ from smallvit.recipe import ModelSpec, Recipe, build_recipe, resolved
 
 # What both have in common with the run that counts: the same rows train, and none that it holds out.
 SAME_DATA = (
-    "source", "val", "test", "train_on", "per_class", "fraction", "balanced", "split_seed", "img_size", "in_chans", "white",
+    "source", "val", "test", "train_on", "per_class", "fraction", "balanced", "split_seed", "sealed", "img_size", "in_chans", "white",
     "fit", "cache_limit_gb",
 )  # fmt: skip
 SAME_MACHINE = ("device", "threads", "seed", "checkpoint_seconds")

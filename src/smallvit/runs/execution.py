@@ -9,13 +9,14 @@ from pathlib import Path
 from smallvit.console import say
 from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.objectives.base import objectives
-from smallvit.planning.plan import Plan, Prepared, show_plan, write_plan
+from smallvit.planning.plan import Plan, Prepared, read_plan, show_plan, write_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import DIFFERENCE, stored_difference
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.ownership import sole_owner
 from smallvit.runs.staged import tell_stages
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
@@ -66,6 +67,12 @@ def run_planned(
     """A new run, in a folder that is held: its plan is shown and written, then it is trained."""
     show_plan(prepared.plan)
     execute(write_plan(folder, prepared.plan, command), prepared.plan, logs, prepared.training, started)
+
+
+def resume_run(run: RunFolder, logs: Sequence[LogType] = ()) -> None:
+    """Go on with a run that is not finished."""
+    with sole_owner(run.path):
+        execute(run, read_plan(run), logs)
 
 
 def _build(run: RunFolder, plan: Plan) -> Training:

@@ -20,8 +20,8 @@ from smallvit.planning.plan import Plan, Prepared, prepare, read_plan, show_plan
 from smallvit.planning.stages import Stage, stage_named, stages_of
 from smallvit.recipe import Recipe, flat, validate
 from smallvit.runs.execution import LogType, execute, report_runs, run_planned
-from smallvit.runs.executor import Listed, run_all, tell_cores
 from smallvit.runs.folder import RunFolder, make_folder
+from smallvit.runs.group import run_folders
 from smallvit.runs.members import final_members
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.staged import Ahead, Staged, read_stages, write_stages
@@ -108,12 +108,12 @@ class Stages:
         prepared = self.run(folder, {folder: self.asked.seed}, finish_here(logs, self.clock))
         run_planned(folder, prepared, self.ahead.command, logs, self.clock.started)
 
-    def run_and_plan_group(self, folder: Path, jobs: int) -> None:
+    def run_and_plan_group(self, folder: Path, jobs: int, on: str) -> None:
         """The stages of all members of a group, which is held; then one plan for the members, each from its own stages."""
         homes = {member.path: member.place.seed or 0 for member in final_members(folder)}
         for home in homes:
             write_stages(home, Staged(stages=self.staged.stages))
-        plan = self.run(folder, homes, finish_in_processes(folder, jobs)).plan
+        plan = self.run(folder, homes, finish_elsewhere(folder, jobs, on)).plan
         show_plan(plan, self.clock.turns)
         for home, seed in homes.items():
             write_plan(home, self.at(plan, home, seed), self.ahead.command)
@@ -185,10 +185,10 @@ def finish_here(logs: Sequence[LogType], clock: Clock) -> Finish:
     return finish
 
 
-def finish_in_processes(folder: Path, jobs: int) -> Finish:
+def finish_elsewhere(folder: Path, jobs: int, on: str) -> Finish:
+    """Each in a process of its own, as the members of the group are."""
+
     def finish(paths: Sequence[Path], prepared: Prepared | None) -> None:
-        waiting = [path for path in paths if not is_over(path)]
-        tell_cores(waiting, jobs)
-        run_all(Listed(waiting), jobs, go_on=f"smallvit resume {folder}", total=len(waiting))
+        run_folders([path for path in paths if not is_over(path)], jobs, on, go_on=f"smallvit resume {folder}")
 
     return finish
