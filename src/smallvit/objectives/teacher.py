@@ -41,9 +41,7 @@ STANDS_IN = "conv_nano"  # for a teacher that is ours to choose, until it is tra
 
 class TeacherOptions(Section):
     run: str = "auto"  # a finished run, or the model that is to be trained first: a name, or auto, which chooses it
-    digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = (
-        ""  # of its file; filled in when the recipe is resolved
-    )
+    digest: str = ""  # of its file; filled in when the recipe is resolved
     weight: Annotated[float, Field(gt=0, le=1)] = 0.5  # of its answers; the labels have the rest
     temperature: Annotated[float, Field(gt=0, le=100)] = 2.0
     share: Share = 0.4  # of a budget, where the teacher is trained first
