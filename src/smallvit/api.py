@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from smallvit.console import bar, duration, quiet, say
 from smallvit.errors import UsageError
 from smallvit.evaluation.model_file import digest, load_model, model_file
+from smallvit.listing.catalog import describe_recipe
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan, prepare, show_plan
-from smallvit.recipe import FLAGS, Recipe, flat
+from smallvit.recipe import FLAGS, Recipe
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
 from smallvit.runs.difference import tell_difference
-from smallvit.runs.execution import check_logs, resume_run, run_planned
+from smallvit.runs.execution import check_logs, resume_run, run_planned, train_along
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, claimed
 from smallvit.runs.group import Diagnosis, Planned, claimed_group, diagnosis_of, run_members
@@ -38,6 +39,7 @@ from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.initial import member_starts
+from smallvit.training.together import join
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
@@ -52,6 +54,7 @@ __all__ = [
     "FLAGS",
     "Prediction",
     "command_line",
+    "describe_recipe",
     "evaluate",
     "floors_for",
     "make_recipe",
@@ -98,6 +101,9 @@ def train(
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`.
     """
     asked = make_recipe(recipe, settings, data=data, **flags)
+    world = join()
+    if not world.writes:  # another process plans, and all train what it has written
+        return Run(train_along(world))
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
         logs = check_logs(log)
@@ -108,9 +114,9 @@ def train(
         stages = Stages.planned(prepared.plan, clock, command)
         with claimed(out or default_folder(prepared.plan.recipe), overwrite) as folder:
             if stages:
-                stages.run_here(folder, logs)
+                stages.run_here(folder, logs, world)
             else:
-                run_planned(folder, prepared, command, logs, clock.started)
+                run_planned(folder, prepared, command, logs, clock.started, world)
         return Run(folder)
 
 
@@ -252,8 +258,10 @@ def resume(
                     Stages.stored(folder).run_and_plan_group(folder, jobs, on)
                 return run_group(folder, jobs, on)
         if is_unplanned(folder):
+            if not (world := join()).writes:
+                return [Run(train_along(world))]
             with sole_owner(folder):
-                Stages.stored(folder).run_here(folder, check_logs(log))
+                Stages.stored(folder).run_here(folder, check_logs(log), world)
             return [Run(folder)]
         run = Run(folder)
         if run.finished:
@@ -261,7 +269,9 @@ def resume(
             if not (folder / "report.html").is_file():
                 report([run], folder / "report.html")
             return [run]
-        resume_run(run, check_logs(log))
+        world = join()
+        with quiet(not show_progress or not world.writes):
+            resume_run(run, check_logs(log) if world.writes else [], world)
         return [run]
 
 
@@ -330,13 +340,3 @@ def open_runs(folder: str | Path) -> list[Run]:
     if is_tuning(folder):
         return [Run(folder / FINAL)]
     return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]
-
-
-def describe_recipe(asked: Recipe) -> str:
-    """The resolved recipe as TOML, every key with its value and, where it was chosen, the reason."""
-    from smallvit.listing.catalog import toml_page
-
-    plan = make_plan(asked, with_floors=False)
-    given = {key for key, value in flat(asked.model_dump(exclude_unset=True)).items() if value != "auto"}
-    notes = {choice.key: choice.why if choice.key in given else f"auto: {choice.why}" for choice in plan.choices}
-    return toml_page(plan.recipe, notes)

@@ -177,7 +177,7 @@ def test_other_classes_are_refused(digits: smallvit.Run, header: dict[str, Any],
 
 
 def test_other_channels_are_refused(digits: smallvit.Run) -> None:
-    with pytest.raises(UsageError, match="it takes images of 1 channels, and this run has 3: give --in-chans 1"):
+    with pytest.raises(UsageError, match="it takes images of 1 channel, and this run has 3: give --in-chans 1"):
         taught(digits.path, in_chans=3)
 
 

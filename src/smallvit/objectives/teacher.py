@@ -33,6 +33,7 @@ from smallvit.objectives.base import Auxiliary, TaskInfo
 from smallvit.objectives.fixed import Fixed
 from smallvit.planning.choices import Choices
 from smallvit.recipe import Section, Share
+from smallvit.runs.axes import several
 from smallvit.runs.curves import CurvePanel
 from smallvit.types import Context, Loss, Seen
 
@@ -146,7 +147,6 @@ class Distillation(Auxiliary):
         super().__init__(backbone, options, setting)
         self.options: TeacherOptions = options
         self.objective_share = 1 - self.options.weight
-        self.sizes = (setting.img_size, setting.img_size)
         if isinstance(backbone.model.get_classifier(), nn.Identity):  # type: ignore[operator]
             raise UsageError(
                 "aux teacher: its answers are about classes, and pretraining has none; it goes with `smallvit train`"
@@ -218,5 +218,5 @@ def check_fit(file: Path, predictor: Predictor, student: Backbone, task: TaskInf
         )
     if (channels := predictor.preparation.in_chans) != student.in_chans:
         raise UsageError(
-            f"--teacher {file}: it takes images of {channels} channels, and this run has {student.in_chans}: give --in-chans {channels}"
+            f"--teacher {file}: it takes images of {several(channels, 'channel')}, and this run has {student.in_chans}: give --in-chans {channels}"
         )

@@ -62,9 +62,14 @@ def write_stages(folder: Path, staged: Staged) -> None:
     write_text(folder / STAGES_FILE, json.dumps(staged.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
 
 
+def is_stage(path: Path) -> bool:
+    """Whether the run comes before the one in whose folder it lies."""
+    return has_stages(path.parent) and path.name in read_stages(path.parent).stages
+
+
 def run_name(path: Path) -> str:
     """A stage is called by the run that it belongs to."""
-    return f"{path.parent.name}/{path.name}" if has_stages(path.parent) else path.name
+    return f"{path.parent.name}/{path.name}" if is_stage(path) else path.name
 
 
 def stage_runs(folder: Path) -> list[RunFolder]:

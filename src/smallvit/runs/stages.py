@@ -26,6 +26,8 @@ from smallvit.runs.members import final_members
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.staged import Ahead, Staged, read_stages, write_stages
 from smallvit.training.finish import train_seconds
+from smallvit.training.together import tell_folder
+from smallvit.types import ALONE, World
 
 LENGTH = ("epochs", "steps", "replan", "budget", "eval_every")  # and the warm-up: not known before its turn
 Homes = Mapping[Path, int]  # folder of a run that counts -> its seed
@@ -103,10 +105,10 @@ class Stages:
         say(f"stage {len(self.all) + 1} of {len(self.all) + 1}: the run that counts")
         return self.last(next(iter(homes)))
 
-    def run_here(self, folder: Path, logs: Sequence[LogType]) -> None:
+    def run_here(self, folder: Path, logs: Sequence[LogType], world: World = ALONE) -> None:
         """All stages and the run that counts, in this process, in a folder that is held."""
-        prepared = self.run(folder, {folder: self.asked.seed}, finish_here(logs, self.clock))
-        run_planned(folder, prepared, self.ahead.command, logs, self.clock.started)
+        prepared = self.run(folder, {folder: self.asked.seed}, finish_here(logs, self.clock, world))
+        run_planned(folder, prepared, self.ahead.command, logs, self.clock.started, world)
 
     def run_and_plan_group(self, folder: Path, jobs: int, on: str) -> None:
         """The stages of all members of a group, which is held; then one plan for the members, each from its own stages."""
@@ -168,8 +170,8 @@ def is_over(path: Path) -> bool:
     return (path / "results.json").is_file() and (path / "report.html").is_file()
 
 
-def finish_here(logs: Sequence[LogType], clock: Clock) -> Finish:
-    """In this process, one after the other."""
+def finish_here(logs: Sequence[LogType], clock: Clock, world: World) -> Finish:
+    """In this process, one after the other; those that train along are told."""
 
     def finish(paths: Iterable[Path], prepared: Prepared | None) -> None:
         for path in paths:
@@ -177,10 +179,10 @@ def finish_here(logs: Sequence[LogType], clock: Clock) -> Finish:
             with sole_owner(path):
                 if run.finished:  # and killed before its report was written
                     report_runs([run], path / "report.html")
-                elif prepared:
-                    execute(run, prepared.plan, logs, prepared.training, clock.started)
-                else:
-                    execute(run, read_plan(run), logs, started=clock.started)
+                    continue
+                tell_folder(path, world)
+                plan, training = (prepared.plan, prepared.training) if prepared else (read_plan(run), None)
+                execute(run, plan, logs, training, clock.started, world)
 
     return finish
 
