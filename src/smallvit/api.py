@@ -114,6 +114,7 @@ def train(
         stages = Stages.planned(prepared.plan, clock, command)
         with claimed(out or default_folder(prepared.plan.recipe), overwrite) as folder:
             if stages:
+                del prepared  # its model needs no memory while the stages have it
                 stages.run_here(folder, logs, world)
             else:
                 run_planned(folder, prepared, command, logs, clock.started, world)

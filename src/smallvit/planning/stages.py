@@ -10,19 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from smallvit.errors import UsageError
+from smallvit.errors import RunError, UsageError, nearest
 from smallvit.evaluation.model_file import digest
 from smallvit.models.aliases import VITS
 from smallvit.objectives.base import auxiliaries, objectives, options_of
 from smallvit.objectives.teacher import TeacherOptions, is_model
 from smallvit.planning.choices import Choices
-from smallvit.recipe import ModelSpec, Recipe, build_recipe, resolved
+from smallvit.recipe import DataSpec, ModelSpec, Recipe, build_recipe, resolved
 
-# What both have in common with the run that counts: the same rows train, and none that it holds out.
-SAME_DATA = (
-    "source", "val", "test", "train_on", "per_class", "fraction", "balanced", "split_seed", "sealed", "img_size", "in_chans", "white",
-    "fit", "cache_limit_gb",
-)  # fmt: skip
+# All else of the data is that of the run that counts: the same rows train, and none that it holds out.
+OWN_DATA = ("cache_size", "mean", "std", "flips", "shifts", "calibrate", "fingerprint")
 SAME_MACHINE = ("device", "threads", "seed", "checkpoint_seconds")
 LEAST_SECONDS, LEAST_EPOCHS = 180, 30  # below, `--pretrain auto` takes none: what was measured took four minutes
 OF_BUDGET = "of a budget; where there is none, it comes on top"
@@ -107,14 +104,17 @@ def stages_of(recipe: Recipe) -> list[Stage]:
 
 
 def stage_named(name: str) -> Stage:
-    return next(stage for stage in STAGES if stage.name == name)
+    stages = {stage.name: stage for stage in STAGES}
+    if name not in stages:
+        raise RunError(f"there is no stage {name!r}: {nearest(name, stages)}")
+    return stages[name]
 
 
 def _beside(own: Recipe, recipe: Recipe, model: ModelSpec, **data: Any) -> Recipe:
     """A stage's own recipe, on the data and the machine of the run that counts. Whether mirroring keeps a class is known of the
     data, too. The length: as many epochs, or the same budget, of which the clock knows the share.
     """
-    same = {key: getattr(recipe.data, key) for key in SAME_DATA}
+    same = {key: getattr(recipe.data, key) for key in DataSpec.model_fields if key not in OWN_DATA}
     return own.model_copy(
         update={
             **{key: getattr(recipe, key) for key in (*SAME_MACHINE, "epochs", "budget")},
