@@ -13,8 +13,9 @@ WORDS = (
     "train", "digits", "--model", "vit_pico", "--per-class", "4", "--batch-size", "8", "--epochs", "2", "--threads", "1",
     "--pretrain", "simclr", "--teacher", "conv_nano", "--set", "checkpoint_seconds=0",
 )  # fmt: skip
-# Each is the end of one life: within the first stage and before its report, when both have ended, and in the last run.
+# Each is the end of one life: before the first stage, within it, before its report, when both have ended, and in the last run.
 MOMENTS: list[Moment] = [
+    ("enter", "write_plan", 1),
     ("leave", "save_state", 2),
     ("enter", "report_runs", 1),
     ("enter", "handed_on", 1),
@@ -33,7 +34,13 @@ def test_killed_in_every_stage(smallvit_command: Warm, tmp_path: Path) -> None:
         assert killed.wait() == -signal.SIGKILL, f"{moment} never came:\n{killed.output}"
         stood.append([(folder / name / "results.json").is_file() for name in ("pretraining", "teacher", ".")])
         words = ["resume", folder]
-    assert stood == [[False, False, False], [True, False, False], [True, True, False], [True, True, False]]
+    assert stood == [
+        [False, False, False],
+        [False, False, False],
+        [True, False, False],
+        [True, True, False],
+        [True, True, False],
+    ]
     smallvit_command.run(*words)
     for stage in ("pretraining", "teacher"):
         assert_same_run(folder / stage, expected / stage)

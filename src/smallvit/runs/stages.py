@@ -24,7 +24,7 @@ from smallvit.runs.folder import RunFolder, make_folder
 from smallvit.runs.group import run_folders
 from smallvit.runs.members import final_members
 from smallvit.runs.ownership import sole_owner
-from smallvit.runs.staged import Ahead, Staged, read_stages, write_stages
+from smallvit.runs.staged import Ahead, Staged, has_stages, read_stages, write_stages
 from smallvit.training.finish import train_seconds
 from smallvit.training.together import tell_folder
 from smallvit.types import ALONE, World
@@ -81,6 +81,8 @@ class Stages:
 
     def run(self, folder: Path, homes: Homes, finish: Finish) -> Prepared:
         """Train all of them; the run that counts, as the first home has it, before its first step."""
+        if not has_stages(folder):
+            self.save(folder)  # first: it says what is ours
         for number, stage in enumerate(self.all, start=1):
             paths = [home / stage.name for home in homes]
             if all(is_over(path) for path in paths):
@@ -91,11 +93,11 @@ class Stages:
                 prepared = self.prepared or self.prepare(stage)
                 show_plan(prepared.plan, self.clock.turns or 1)
                 self.write(prepared.plan, {path: homes[path.parent] for path in paths})
+                self.save(folder)
             else:  # what an earlier session has trained is gone of the budget
                 trained = sum(train_seconds(RunFolder(path)) for path in paths)
                 self.clock.started -= trained * (self.clock.turns or 1) / len(paths)
             self.prepared = None
-            self.save(folder)
             try:
                 finish(paths, prepared)
             except Interrupted:
