@@ -166,6 +166,8 @@ def train_seeds(
     """
     if seeds < 2:
         raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    if join().size > 1:
+        raise UsageError("--seeds trains runs of one process each: start it without torchrun, with --jobs or --on ray")
     check_place(on)
     asked = make_recipe(recipe, settings, data=data, **flags)
     places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
