@@ -138,7 +138,8 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
     _seed_global(key_of(seed, "step", t.done), t.device)
     draw = generator(seed, "objective", t.done, device=t.device)
-    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs))
+    key = key_of(seed, "objective of images", epoch)
+    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs), key)
     t.step.train()
     for group in t.optimizer.param_groups:
         group["lr"] = lr  # a group of its own rate multiplies it by its lr_scale
