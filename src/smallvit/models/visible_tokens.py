@@ -11,6 +11,7 @@ B images, C channels, S side, N = H W cells, V of them visible, P tokens in fron
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -58,13 +59,13 @@ def blanked(images_BCSS: Tensor, visible_BV: Tensor, grid: tuple[int, ...]) -> T
 def check_visible(backbone: Backbone, wish: str) -> None:
     """Refuse a model that cannot do it: one that sees all cells must get what the model itself makes of the image."""
     model: Any = backbone.model
-    names = f"{', '.join(VITS)}, {', '.join(OTHERS)} can, and every other VisionTransformer of timm"
+    names = f"take {', '.join((*VITS, *OTHERS))} or another VisionTransformer of timm"
     if not isinstance(model, VisionTransformer):
         raise UsageError(f"{wish}: {type(model).__name__} needs the tokens of the whole image; {names}")
     size, grid = backbone.img_size, backbone.final_grid
-    if any(size % side for side in grid):
-        shape = f"a grid of {grid[0]}x{grid[1]} cells"
-        raise UsageError(f"{wish}: images of {size} px are not cut evenly into {shape}; take a size that is")
+    if math.prod(grid) < 2 or any(size % side for side in grid):
+        shape = f"{grid[0]} x {grid[1]} cells"
+        raise UsageError(f"{wish}: images of {size} px are not cut evenly into several ({shape}); take another --img-size")
     backbone.eval()
     images = made_up_images(backbone, size)
     every_BN = torch.arange(grid[0] * grid[1]).expand(len(images), -1)

@@ -46,7 +46,7 @@ from smallvit.recipe import Auto
 from smallvit.types import Batch, Context, Features, Loss, Seen, View
 
 HEAD_WIDTH = 16  # of the decoder
-SHOWN = 8  # images whose guess is in the report
+SHOWN = 6  # images whose guess is in the report
 
 
 class MaeOptions(PretrainingOptions):
