@@ -197,17 +197,23 @@ def test_what_an_image_hides_depends_on_its_row_and_the_epoch_alone() -> None:
 
 @pytest.mark.parametrize("name", CANNOT)
 def test_models_that_need_all_tokens_are_refused_with_those_that_do_not(name: str) -> None:
-    with pytest.raises(UsageError, match=r"method mae: .* needs the tokens of the whole image; take .*vit_nano.*deit_tiny.*cct"):
+    with pytest.raises(
+        UsageError, match=r"method mae: .* needs the tokens of the whole image; take .*vit_nano.*deit_tiny.*cct"
+    ):
         mae(backbone(name))
 
 
 def test_a_grid_that_cannot_be_hidden_in_part_is_refused() -> None:
-    with pytest.raises(UsageError, match="images of 32 px are not cut evenly into several.*--img-size"):
+    with pytest.raises(UsageError, match=r"images of 32 px are not cut evenly into several.*--img-size"):
         check_visible(backbone(patch_size=32), "method mae")
 
 
 def test_images_of_any_size_and_registers_in_front() -> None:
-    for model in (backbone(dynamic_img_size=True), backbone(reg_tokens=2), backbone(class_token=False, global_pool="avg")):
+    for model in (
+        backbone(dynamic_img_size=True),
+        backbone(reg_tokens=2),
+        backbone(class_token=False, global_pool="avg"),
+    ):
         assert mae(model.eval())(model, batch(torch.arange(2)), context()).total.isfinite()
 
 

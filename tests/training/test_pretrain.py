@@ -52,7 +52,9 @@ def test_every_method_ends_in_a_model_without_classes(method: str, tmp_path: Pat
     run = pretrain(method, tmp_path / "run")
     weights, header = read_tensors(run.path / "model.safetensors")
     assert header["class_names"] == [] and header["objective"] == method
-    assert not [name for name in weights if "head" in name or "instances" in name or "coder" in name or "teacher" in name]
+    assert not [
+        name for name in weights if "head" in name or "instances" in name or "coder" in name or "teacher" in name
+    ]
     results = run.results
     assert results["judged_by"] == "k-NN" and results["weights"]["which"] == "last"
     assert results["parts"]["test"]["n"] > 300 and results["floors"] and not results["calibration"]
@@ -255,7 +257,7 @@ def test_training_starts_from_the_pretrained_model(idmm: Run, tmp_path: Path) ->
 def test_what_guessed_hidden_cells_is_left_behind(tmp_path: Path) -> None:
     run = pretrain("mae", tmp_path / "run", epochs=1)
     page = (run.path / "report.html").read_text(encoding="utf-8")
-    assert "<h3 class=\"name\">Its guesses</h3>" in page and page.count('alt="guessed"') == 6
+    assert '<h3 class="name">Its guesses</h3>' in page and page.count('alt="guessed"') == 6
     why = {choice["key"]: choice["why"] for choice in run.choices}
     assert "the model sees 4 of 16 cells" in why["objective.mask_ratio"]
     assert "left behind" in why["objective.decoder_width"]

@@ -65,11 +65,15 @@ def check_visible(backbone: Backbone, wish: str) -> None:
     size, grid = backbone.img_size, backbone.final_grid
     if math.prod(grid) < 2 or any(size % side for side in grid):
         shape = f"{grid[0]} x {grid[1]} cells"
-        raise UsageError(f"{wish}: images of {size} px are not cut evenly into several ({shape}); take another --img-size")
+        raise UsageError(
+            f"{wish}: images of {size} px are not cut evenly into several ({shape}); take another --img-size"
+        )
     backbone.eval()
     images = made_up_images(backbone, size)
     every_BN = torch.arange(grid[0] * grid[1]).expand(len(images), -1)
     seen = encode_visible(backbone, images, every_BN)
-    agrees = torch.allclose(torch.cat([seen.front_BPD, seen.cells_BVD], dim=1), model.forward_features(images), atol=1e-4)
+    agrees = torch.allclose(
+        torch.cat([seen.front_BPD, seen.cells_BVD], dim=1), model.forward_features(images), atol=1e-4
+    )
     if not agrees:
         raise UsageError(f"{wish}: {type(model).__name__} has layers of its own between patches and blocks; {names}")
