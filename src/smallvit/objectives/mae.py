@@ -6,8 +6,8 @@ place, and the places as sines and cosines; it guesses all pixels. With patches 
 
     loss = mean over hidden cells n of mean((y_n - t_n)^2),     t_n = (x_n - mean(x_n)) / sqrt(var(x_n) + 1e-6),
 
-or t_n = x_n without `norm_pixels` (the variance has one less than the number of values below it, as in the authors' code). The cells of an image are
-sorted by numbers that it draws, and the first of them are visible.
+or t_n = x_n without `norm_pixels` (the variance is over one less than the number of values, as in the authors' code). The
+cells of an image are sorted by numbers that it draws, and the first of them are visible.
 
 B images, C channels, N = H W cells, V visible, M hidden, X = C p q values of a patch of p by q pixels, D width of the model,
 W of the decoder, P tokens in front.
@@ -39,7 +39,7 @@ from smallvit.objectives.hidden_cells import (
     patches,
     visible_cells,
 )
-from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised
+from smallvit.objectives.selfsupervised import PretrainingOptions, SelfSupervised, thinned
 from smallvit.planning.choices import Choices
 from smallvit.randomness import key_of, uniform
 from smallvit.recipe import Auto
@@ -87,7 +87,7 @@ class MAE(SelfSupervised):
 
     def shown(self, backbone: Backbone, exam: EvalData) -> Shown:
         """What it makes of images that were held out, where some were; the same cells are hidden every time."""
-        rows = (exam.held_out if len(exam.held_out) else exam.train_rows)[:SHOWN]
+        rows = thinned(exam.held_out if len(exam.held_out) else exam.train_rows, SHOWN)
         images_BCSS = exam.preparation.normalised(exam.images.take(rows))
         draws_BN = uniform(key_of(0, "shown"), rows.to(images_BCSS.device), math.prod(self.grid))
         cells = drawn_cells(draws_BN, self.options.mask_ratio)
