@@ -21,22 +21,25 @@ from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.length import Clock
-from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
+from smallvit.planning.plan import Plan, make_plan, prepare, show_plan, write_plan
 from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
 from smallvit.runs.difference import tell_difference
-from smallvit.runs.execution import check_logs, execute
+from smallvit.runs.execution import check_logs, execute, resume_run
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, claimed
 from smallvit.runs.group import Diagnosis, Planned, claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, open_predictor, predict, probe
 from smallvit.runs.members import final_members, is_group
 from smallvit.runs.ownership import sole_owner
+from smallvit.runs.places import LOCAL, check_place
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.tuning.folder import FINAL, is_tuning
+from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ __all__ = [
     "pretraining_recipe",
     "probe",
     "report",
+    "tune",
 ]
 
 
@@ -142,14 +146,16 @@ def _first_of(asked: Recipe, seeds: int) -> Recipe:
 def train_seeds(
     data: str | Path | None = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
-    show_progress: bool = True, started: float | None = None, **flags: Any,
+    show_progress: bool = True, started: float | None = None, on: str = LOCAL, **flags: Any,
 ) -> list[Run]:  # fmt: skip
     """The same recipe with several seeds, in one folder with one report. The split is the same for all.
 
-    `init` may be a group of seeds: each seed starts from its own.
+    `init` may be a group of seeds: each seed starts from its own. `on` is where they are trained: local, ray (a cluster on this
+    machine) or ray://HOST:PORT, whose machines must all see `out`.
     """
     if seeds < 2:
         raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    check_place(on)
     asked = make_recipe(recipe, settings, data=data, **flags)
     places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
     starts = member_starts(asked.model.init, places) if asked.model.init else {}
@@ -170,7 +176,7 @@ def train_seeds(
             command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds",
         )  # fmt: skip
         with group as folder:
-            return run_group(folder, jobs)
+            return run_group(folder, jobs, on)
 
 
 def pretrain(
@@ -196,9 +202,9 @@ def _at(place: Place, plan: Plan, starts: Mapping[Place, Path]) -> Plan:
     return plan._replace(recipe=plan.recipe.model_copy(update=changes))
 
 
-def run_group(folder: Path, jobs: int = 1) -> list[Run]:
+def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
     """Finish every run of a group, which is held; diagnose them where the group asks for it; write its report."""
-    run_members(folder, jobs)
+    run_members(folder, jobs, on)
     runs = open_runs(folder)
     if asked := diagnosis_of(folder):
         _diagnose_others(runs, asked)
@@ -219,21 +225,24 @@ def _diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
             advance(1, note=run.path.name)
 
 
-def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True) -> list[Run]:
+def resume(
+    folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True, on: str = LOCAL
+) -> list[Run]:
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway."""
     folder = Path(folder)
     with quiet(not show_progress):
+        if is_tuning(folder):
+            return [Run(resume_tuning(folder, on).final.path)]
         if is_group(folder):
             with sole_owner(folder):
-                return run_group(folder, jobs)
+                return run_group(folder, jobs, on)
         run = Run(folder)
         if run.finished:
             say(f"{folder} is already finished")
             if not (folder / "report.html").is_file():
                 report([run], folder / "report.html")
             return [run]
-        with sole_owner(folder):
-            execute(run, read_plan(run), check_logs(log))
+        resume_run(run, check_logs(log))
         return [run]
 
 
@@ -289,9 +298,18 @@ def compare(
     return comparisons
 
 
+def report_folders(folders: Sequence[Path], out: Path) -> Path:
+    """One page for runs, groups, or a search."""
+    if len(folders) == 1 and is_tuning(folders[0]):
+        return report_tuning(folders[0], out)
+    return report([run for folder in folders for run in open_runs(folder)], out)
+
+
 def open_runs(folder: str | Path) -> list[Run]:
     """The run of a folder, or the runs of a group that count."""
     folder = Path(folder)
+    if is_tuning(folder):
+        return [Run(folder / FINAL)]
     return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]
 
 

@@ -46,6 +46,7 @@ class DataSpec(Section):
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     balanced: bool = False  # every epoch draws each class equally often; its length stays
     split_seed: int = 0
+    sealed: bool = False  # the test part is held out and not looked at: validation images judge
     img_size: ImageSize | Auto = "auto"
     cache_size: CacheSize | Auto = "auto"
     in_chans: Channels | Auto = "auto"
@@ -148,6 +149,7 @@ class OptimizerSpec(Section):
     name: Literal["adamw", "sgd", "muon"] | Auto = "adamw"
     lr: Annotated[float, Field(gt=0)] | Auto = "auto"
     matrix_lr: Annotated[float, Field(gt=0)] | Auto = "auto"  # muon only: of the hidden matrices; lr is for the rest
+    rate_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0  # times the rates that auto takes
     weight_decay: Annotated[float, Field(ge=0)] | Auto = "auto"
     momentum: Rate = 0.9  # sgd only
     betas: tuple[Rate, Rate] = (0.9, 0.999)  # adamw only
@@ -239,6 +241,14 @@ def build_recipe(
     for path, value in overrides.items():
         _put(tree, path, value)
     return validate(tree, flags=flags)
+
+
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """What was asked for, with dotted settings on top."""
+    tree = recipe.model_dump(exclude_unset=True)
+    for path, value in settings.items():
+        _put(tree, path, value)
+    return validate(tree)
 
 
 def _put(tree: dict[str, Any], path: str, value: Any) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from smallvit.console import say
 from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.objectives.base import objectives
-from smallvit.planning.plan import Plan
+from smallvit.planning.plan import Plan, read_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import DIFFERENCE, stored_difference
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.ownership import sole_owner
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.loop import Training
@@ -57,6 +58,12 @@ def execute(
                 raise Collapsed(f"{collapse}. The report shows its course: {page}")
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
+
+
+def resume_run(run: RunFolder, logs: Sequence[LogType] = ()) -> None:
+    """Go on with a run that is not finished."""
+    with sole_owner(run.path):
+        execute(run, read_plan(run), logs)
 
 
 def _build(run: RunFolder, plan: Plan) -> Training:
