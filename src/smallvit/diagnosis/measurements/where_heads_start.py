@@ -82,7 +82,7 @@ def head_width(model: Any) -> float:
 def _words(numbers: dict[str, float]) -> str:
     words = (
         "A square is a head: how much a cell gives itself, in the middle, and the cells around it, on average over cells and "
-        "images. Darker is more; a head that gives all cells the same is pale all over."
+        "images. A stronger colour is more; a head that gives all cells the same has one colour all over."
     )
     if not numbers:
         return words
