@@ -27,7 +27,7 @@ from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.axes import Place
 from smallvit.runs.difference import tell_difference
-from smallvit.runs.execution import check_logs, execute, resume_run
+from smallvit.runs.execution import check_logs, execute, resume_run, train_along
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder, check_free, claimed
 from smallvit.runs.group import Diagnosis, Planned, claimed_group, diagnosis_of, run_members
@@ -38,6 +38,7 @@ from smallvit.runs.places import LOCAL, check_place
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
 from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.training.together import join, tell_folder
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
@@ -97,6 +98,9 @@ def train(
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`.
     """
     asked = make_recipe(recipe, settings, data=data, **flags)
+    world = join()
+    if not world.writes:  # another process plans, and all train what it has written
+        return Run(train_along(world))
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
         logs = check_logs(log)
@@ -106,7 +110,8 @@ def train(
         with claimed(out or default_folder(plan.recipe), overwrite) as folder:
             show_plan(plan)
             run = write_plan(folder, plan, command_line())
-            execute(run, plan, logs, training, started)
+            tell_folder(folder, world)
+            execute(run, plan, logs, training, started, world)
         return Run(folder)
 
 
@@ -155,6 +160,8 @@ def train_seeds(
     """
     if seeds < 2:
         raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
+    if join().size > 1:
+        raise UsageError("--seeds trains runs of one process each: start it without torchrun, with --jobs or --on ray")
     check_place(on)
     asked = make_recipe(recipe, settings, data=data, **flags)
     places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
@@ -242,7 +249,9 @@ def resume(
             if not (folder / "report.html").is_file():
                 report([run], folder / "report.html")
             return [run]
-        resume_run(run, check_logs(log))
+        world = join()
+        with quiet(not show_progress or not world.writes):
+            resume_run(run, check_logs(log) if world.writes else [], world)
         return [run]
 
 

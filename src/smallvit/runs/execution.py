@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-from smallvit.console import say
+from smallvit.console import quiet, say
 from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.objectives.base import objectives
 from smallvit.planning.plan import Plan, read_plan
@@ -22,7 +23,9 @@ from smallvit.training.finish import finish
 from smallvit.training.loop import Training
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
+from smallvit.training.together import lost, wait_for_folder
 from smallvit.training.wandb import WandbLog
+from smallvit.types import ALONE, World
 
 LogType = type[TensorBoardLog] | type[WandbLog]
 LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
@@ -30,27 +33,35 @@ LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
 
 def execute(
     run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: Training | None = None,
-    started: float | None = None,
+    started: float | None = None, world: World = ALONE,
 ) -> None:  # fmt: skip
     """Train, judge, report: from wherever the folder, which is held, stands.
 
     A new run goes on with the `training` of its planning. `started` is when the clock of a budget began
-    (time.monotonic).
+    (time.monotonic). Of several processes that train together the first one judges and reports.
     """
     started = time.monotonic() if started is None else started
     check_device(plan.recipe.device)
     try:
         with fixed_threads(resolved(plan.recipe.threads)):
             t = training or _build(run, plan)
+            t.world = world
+            _check_shares(t)
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
             try:
                 run_session(run.path, t, open_logs, spent=time.monotonic() - started)
             except Collapsed as error:  # the run ends here, with all that shows it
                 collapse = str(error)
+            except RuntimeError as error:
+                if world.size == 1:
+                    raise
+                raise lost(error) from error
             finally:
                 for log in open_logs:
                     log.close()
+            if not world.writes:
+                return
             say("judging the model and writing the report")
             finish(run, t, plan.images, plan.split, plan.floors, collapse)
             page = report_runs([run], run.path / "report.html")
@@ -60,10 +71,25 @@ def execute(
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
 
 
-def resume_run(run: RunFolder, logs: Sequence[LogType] = ()) -> None:
+def resume_run(run: RunFolder, logs: Sequence[LogType] = (), world: World = ALONE) -> None:
     """Go on with a run that is not finished."""
-    with sole_owner(run.path):
-        execute(run, read_plan(run), logs)
+    with sole_owner(run.path) if world.writes else nullcontext():
+        execute(run, read_plan(run), logs, world=world)
+
+
+def train_along(world: World) -> Path:
+    """The part of one of several processes in a run that another one plans and writes."""
+    folder = wait_for_folder()
+    run = RunFolder(folder)
+    with quiet():
+        execute(run, read_plan(run), world=world)
+    return folder
+
+
+def _check_shares(t: Training) -> None:
+    size, batch = t.world.size, t.loader.batch_size
+    if batch % size:
+        raise UsageError(f"--batch-size {batch} cannot be shared by {size} processes: give a multiple of {size}")
 
 
 def _build(run: RunFolder, plan: Plan) -> Training:
