@@ -21,6 +21,7 @@ from torch import Tensor
 from smallvit.errors import UsageError
 from smallvit.models.aliases import VITS
 from smallvit.models.features import Backbone, made_up_images
+from smallvit.models.sharing import in_parts
 
 OTHERS = ("zhu_vit_patch4_32", "spt_lsa_vit_32", "cct_7_3x2_32", "t2t_nano")
 
@@ -36,13 +37,18 @@ class Visible(NamedTuple):
 def encode_visible(backbone: Backbone, images_BCSS: Tensor, visible_BV: Tensor) -> Visible:
     """The features of images of which the model sees these cells, counted row by row."""
     model: Any = backbone.model
-    images_BCSS = blanked(images_BCSS, visible_BV, backbone.final_grid)
-    tokens_BMD = model._pos_embed(model.patch_embed(images_BCSS.contiguous(memory_format=backbone.memory_format)))
     front = model.num_prefix_tokens
-    places_BVD = visible_BV[:, :, None].expand(-1, -1, tokens_BMD.shape[2])
-    seen_BVD = tokens_BMD[:, front:].gather(1, places_BVD)
-    final_BMD = model.norm(model.blocks(model.norm_pre(torch.cat([tokens_BMD[:, :front], seen_BVD], dim=1))))
-    return Visible(final_BMD[:, :front], final_BMD[:, front:], model.forward_head(final_BMD, pre_logits=True))
+
+    def forward(images_BCSS: Tensor, visible_BV: Tensor) -> tuple[Tensor, Tensor]:
+        images_BCSS = blanked(images_BCSS, visible_BV, backbone.final_grid)
+        tokens_BMD = model._pos_embed(model.patch_embed(images_BCSS.contiguous(memory_format=backbone.memory_format)))
+        places_BVD = visible_BV[:, :, None].expand(-1, -1, tokens_BMD.shape[2])
+        seen_BVD = tokens_BMD[:, front:].gather(1, places_BVD)
+        final_BMD = model.norm(model.blocks(model.norm_pre(torch.cat([tokens_BMD[:, :front], seen_BVD], dim=1))))
+        return final_BMD, model.forward_head(final_BMD, pre_logits=True)
+
+    final_BMD, pooled_BD = in_parts(forward, images_BCSS, visible_BV)
+    return Visible(final_BMD[:, :front], final_BMD[:, front:], pooled_BD)
 
 
 def blanked(images_BCSS: Tensor, visible_BV: Tensor, grid: tuple[int, ...]) -> Tensor:
