@@ -207,7 +207,7 @@ def pretrain(
 ) -> Run:  # fmt: skip
     """Pretrain a model without labels (SupCon needs them) and return its finished run; then `train(..., init=run.path)`.
 
-    `method` is idmm, simclr, supcon, mocov2, mocov3 or dino, and may be left out where a recipe says it; `more` is as
+    `method` is idmm, simclr, supcon, mocov2, mocov3, dino or mae; it may be left out where a recipe says it. `more` is as
     for `train`. A folder of images will do.
     """
     return train(data, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)

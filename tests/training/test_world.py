@@ -32,7 +32,7 @@ METHODS: dict[str, dict[str, object]] = {
     "stages": {"model": "vit_nano", "teacher": "conv_nano"},
     **{
         name: {"model": "vit_nano", "recipe": f"pretrain-{name}"}
-        for name in ("simclr", "supcon", "mocov2", "mocov3", "dino", "idmm")
+        for name in ("simclr", "supcon", "mocov2", "mocov3", "dino", "idmm", "mae")
     },
 }
 COMMON = {
