@@ -166,6 +166,21 @@ def test_a_budget_that_is_too_short_for_a_stage_is_refused_before_anything_is_wr
     assert not (tmp_path / "a").exists()
 
 
+def test_a_run_that_comes_late_is_trained_all_the_same(
+    staged: smallvit.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stages that took longer than the whole budget: half of its share is left for the run that counts."""
+    folder = shutil.copytree(staged.path, tmp_path / "a")
+    stored = json.loads((folder / "stages.json").read_text("utf-8"))
+    for recipe in (stored["ahead"]["asked"], stored["ahead"]["settled"]):
+        recipe |= {"epochs": "auto", "budget": 1000.0}
+    (folder / "stages.json").write_text(json.dumps(stored | {"spent": 5000.0}), "utf-8")
+    recipe = Stages.stored(folder).last(folder).plan.recipe
+    assert recipe.steps and recipe.replan and recipe.replan.seconds == pytest.approx(AIM * 1000)
+    assert 950 < recipe.replan.by < 985, "its share is a tenth of the budget"
+    assert "what came first took 5000 s of the 1000 s: the budget will not be kept" in capsys.readouterr().err
+
+
 # ---- what cannot be ---------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smallvit.console import say
+from smallvit.console import say, warn
 from smallvit.errors import Interrupted, RunError
 from smallvit.planning.choices import Choice
 from smallvit.planning.length import Clock
@@ -70,10 +70,12 @@ class Stages:
     def all(self) -> list[Stage]:
         return [stage_named(name) for name in self.staged.stages]
 
-    def prepare(self, stage: Stage) -> Prepared:
+    def prepare(self, stage: Stage, late: bool = False) -> Prepared:
         """A stage before its first step. It ends when its share, and those of all before it, are gone."""
-        before = self.all[: self.all.index(stage) + 1]
-        self.clock.share = sum(one.share(self.ahead.settled) for one in before)
+        shares = [one.share(self.ahead.settled) for one in self.all[: self.all.index(stage) + 1]]
+        self.clock.share = sum(shares)
+        if late:
+            self.give_time(shares[-1])
         asked = stage.asked(self.ahead.settled)
         asked = asked.model_copy(update={"precision": self.asked.precision, "compile": self.asked.compile})
         prepared = prepare(asked, self.clock, with_floors=False)
@@ -90,7 +92,7 @@ class Stages:
             say(f"stage {number} of {len(self.all) + 1}: {stage.name}")
             prepared = None
             if not all((path / "recipe.json").is_file() for path in paths):
-                prepared = self.prepared or self.prepare(stage)
+                prepared = self.prepared or self.prepare(stage, late=number > 1)
                 show_plan(prepared.plan, self.clock.turns or 1)
                 self.write(prepared.plan, {path: homes[path.parent] for path in paths})
                 self.save(folder)
@@ -136,6 +138,7 @@ class Stages:
     def last(self, home: Path) -> Prepared:
         """The run that counts. Its length depends on the time that is left."""
         self.clock.share = 1.0
+        self.give_time(1 - sum(stage.share(self.ahead.settled) for stage in self.all))
         prepared = prepare(self.handed_on(self.ahead.settled, home), self.clock, with_floors=False)
         made = {choice.key for choice in prepared.plan.choices}
         earlier = [Choice(*choice) for choice in self.ahead.choices if choice[0] not in (*made, *LENGTH)]
@@ -143,6 +146,14 @@ class Stages:
             asked=self.asked, choices=[*earlier, *prepared.plan.choices], floors=self.ahead.floors
         )
         return prepared._replace(plan=plan)
+
+    def give_time(self, share: float) -> None:
+        """What follows has half of its share at least, however late it is: the end of a budget is then missed, and told."""
+        budget = self.asked.budget
+        latest = (self.clock.share - share / 2) * (budget or 0.0)
+        if budget and self.clock.gone > latest:
+            warn(f"what came first took {self.clock.gone:.0f} s of the {budget:.0f} s: the budget will not be kept")
+            self.clock.started = time.monotonic() - latest
 
     def handed_on(self, recipe: Recipe, home: Path) -> Recipe:
         for stage in self.all:
