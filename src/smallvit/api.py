@@ -6,15 +6,14 @@ probe) in runs/inference.py; both are called from here, too.
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from smallvit.console import bar, duration, quiet, say
+from smallvit.console import bar, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.explanation import Line
@@ -25,22 +24,23 @@ from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_pla
 from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
-from smallvit.runs.axes import Place
 from smallvit.runs.difference import tell_difference
 from smallvit.runs.execution import check_logs, execute
 from smallvit.runs.execution import report_runs as report
+from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import RunFolder, check_free, claimed
-from smallvit.runs.group import Diagnosis, Planned, claimed_group, diagnosis_of, run_members
-from smallvit.runs.inference import evaluate, floors_for, open_predictor, predict, probe
-from smallvit.runs.members import final_members, is_group
+from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
+from smallvit.runs.inference import evaluate, floors_for, open_ensemble, open_predictor, predict, probe, usual_part
+from smallvit.runs.members import final_members, fold_results, is_folds, is_group, replicate_members
 from smallvit.runs.ownership import sole_owner
+from smallvit.runs.replicates import Replicates, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.checkpoint import load_model
-from smallvit.training.initial import digest, initial_file, member_starts
 from smallvit.types import Prediction
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding
+    from smallvit.evaluation.ensemble import Ensemble
     from smallvit.evaluation.predictor import Predictor
     from smallvit.runs.comparison import Comparison
 
@@ -55,6 +55,7 @@ __all__ = [
     "pretraining_recipe",
     "probe",
     "report",
+    "usual_part",
 ]
 
 
@@ -82,19 +83,56 @@ class Run(RunFolder):
         return open_predictor(self.path, device)
 
 
+class Group:
+    """Runs that differ in seed or fold, in one folder: they answer as one model, by the mean of their probabilities."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.runs = [Run(member.path) for member in replicate_members(self.path)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """Of folds: their accuracy together, every image judged by a model that was not trained on it."""
+        return fold_results(self.path)
+
+    def predict(self, *files: str | Path) -> list[Prediction]:
+        """Label and probability of image files, folders of them, or both."""
+        return predict(self.path, files)
+
+    def evaluate(self, part: str | None = None) -> dict[str, Any]:
+        """Accuracy of all together on the test part; of folds without one, on the images that each left out."""
+        return evaluate(self.path, part)
+
+    def predictor(self, device: str = "auto") -> Ensemble:
+        """Logits and probabilities of files, arrays, PIL images and tensors."""
+        return open_ensemble(self.path, device)
+
+
+@overload
+def train(data: str | Path | None = None, *, folds: None = None, **more: Any) -> Run: ...
+@overload
+def train(data: str | Path | None = None, *, folds: int, **more: Any) -> Group: ...
 def train(
     data: str | Path | None = None, *, out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, overwrite: bool = False, log: str | None = None,
-    show_progress: bool = True, started: float | None = None, **flags: Any,
-) -> Run:  # fmt: skip
+    show_progress: bool = True, started: float | None = None, jobs: int = 1, **flags: Any,
+) -> Run | Group:  # fmt: skip
     """Train one model and return its finished run. Without `data` it is the recipe's: mnist5k in ours.
 
     `flags` are the everyday names of the command line (model, img_size, epochs, budget="20m", ...); anything else
-    in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`.
+    in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`. With `folds=5` it is a group of five runs,
+    `jobs` at a time, each of which leaves out other images.
     """
     asked = make_recipe(recipe, settings, data=data, **flags)
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
+        if several := replicates_of(asked, None, jobs):
+            if log is not None:
+                raise UsageError("--log works with a single run; leave out --folds")
+            return Group(_train_group(several, jobs, out, overwrite, started))
         logs = check_logs(log)
         if out is not None:
             check_free(out, overwrite)
@@ -104,6 +142,22 @@ def train(
             run = write_plan(folder, plan, command_line())
             execute(run, plan, logs, training, started)
         return Run(folder)
+
+
+def _train_group(
+    asked: Replicates, jobs: int, out: str | Path | None, overwrite: bool, started: float | None
+) -> Path:  # fmt: skip
+    """Seeds, folds or both, in one folder with one report."""
+    tell_budget(asked)
+    if out is not None:
+        check_free(out, overwrite)
+    planned = plan_replicates(asked, started)
+    plan = planned[0].plan
+    show_plan(plan, asked.turns)
+    title = f"{plan.recipe.model.name}, {asked.words}"
+    with claimed_group(out or default_folder(plan.recipe), planned, command_line(), overwrite, title) as folder:
+        run_group(folder, jobs)
+    return folder
 
 
 class Explanation(NamedTuple):
@@ -121,22 +175,11 @@ def explain(
 ) -> Explanation:  # fmt: skip
     """The plan of `train` with the same arguments. Trains nothing and writes nothing; steps are measured on a copy."""
     asked = make_recipe(recipe, settings, data=data, **flags)
-    turns = 0
-    if seeds is not None:
-        asked, turns = _first_of(asked, seeds), math.ceil(seeds / max(1, jobs))
+    several = replicates_of(asked, seeds, jobs)
+    turns = several.turns if several else 0
     with quiet(not show_progress):
-        prepared = prepare(asked, Clock(started, turns))
+        prepared = prepare(*((several.first, several.clock(started)) if several else (asked, Clock(started))))
         return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared, turns))
-
-
-def _first_of(asked: Recipe, seeds: int) -> Recipe:
-    """What the first of several seeds is asked for: its own start."""
-    if seeds < 2:
-        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
-    place = Place(seed=asked.seed)
-    starts = member_starts(asked.model.init, [place]) if asked.model.init else {}
-    model = asked.model.model_copy(update={"init": str(starts[place])}) if starts else asked.model
-    return asked.model_copy(update={"model": model})
 
 
 def train_seeds(
@@ -146,31 +189,12 @@ def train_seeds(
 ) -> list[Run]:  # fmt: skip
     """The same recipe with several seeds, in one folder with one report. The split is the same for all.
 
-    `init` may be a group of seeds: each seed starts from its own.
+    `init` may be a group of seeds: each seed starts from its own. With `folds` each seed is a run of every fold.
     """
-    if seeds < 2:
-        raise UsageError(f"--seeds {seeds}: give at least 2, or leave it out")
-    asked = make_recipe(recipe, settings, data=data, **flags)
-    places = [Place(seed=seed) for seed in range(asked.seed, asked.seed + seeds)]
-    starts = member_starts(asked.model.init, places) if asked.model.init else {}
-    if starts:
-        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"init": str(starts[places[0]])})})
-    turns = math.ceil(seeds / max(1, jobs))
+    several = replicates_of(make_recipe(recipe, settings, data=data, **flags), seeds, jobs)
+    assert several, "seeds are several"
     with quiet(not show_progress):
-        if asked.budget:
-            say(
-                f"{seeds} seeds share the budget of {duration(asked.budget)}: {duration(asked.budget / turns)} for each"
-            )
-        if out is not None:
-            check_free(out, overwrite)
-        plan = make_plan(asked, Clock(started, turns))
-        show_plan(plan, turns)
-        group = claimed_group(
-            out or default_folder(plan.recipe), [Planned(place, _at(place, plan, starts)) for place in places],
-            command_line(), overwrite, title=f"{plan.recipe.model.name}, {seeds} seeds",
-        )  # fmt: skip
-        with group as folder:
-            return run_group(folder, jobs)
+        return open_runs(_train_group(several, jobs, out, overwrite, started))
 
 
 def pretrain(
@@ -182,24 +206,15 @@ def pretrain(
     `method` is idmm, simclr, supcon, mocov2, mocov3 or dino, and may be left out where a recipe says it; `more` is as
     for `train`. A folder of images will do.
     """
-    return train(data, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)
-
-
-def _at(place: Place, plan: Plan, starts: Mapping[Place, Path]) -> Plan:
-    """The same plan for another seed, from its own start where it has one."""
-    changes: dict[str, Any] = {} if place.seed is None else {"seed": place.seed}
-    if place in starts:
-        file = initial_file(str(starts[place]))
-        changes["model"] = plan.recipe.model.model_copy(update={"init": str(file), "init_digest": digest(file)})
-        own = [choice._replace(value=str(file)) if choice.key == "model.init" else choice for choice in plan.choices]
-        plan = plan._replace(choices=own)
-    return plan._replace(recipe=plan.recipe.model_copy(update=changes))
+    return train(data, folds=None, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)
 
 
 def run_group(folder: Path, jobs: int = 1) -> list[Run]:
-    """Finish every run of a group, which is held; diagnose them where the group asks for it; write its report."""
+    """Finish every run of a group, which is held; judge folds together; diagnose where the group asks for it; report."""
     run_members(folder, jobs)
     runs = open_runs(folder)
+    if is_folds(folder):
+        finish_folds(folder)
     if asked := diagnosis_of(folder):
         _diagnose_others(runs, asked)
         tell_difference(folder, runs)

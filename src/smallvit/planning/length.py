@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from smallvit.errors import UsageError
 from smallvit.planning.choices import Choices
@@ -43,11 +44,14 @@ class Clock:
     """The time of a command, and how much longer things take than they would on an idle machine.
 
     `started` is when it began (time.monotonic). `turns`: so many runs follow one another in processes of their own.
+    `others`: so many folds are planned after the first, with floors of their own.
     """
 
-    def __init__(self, started: float | None = None, turns: int = 0) -> None:
+    def __init__(self, started: float | None = None, turns: int = 0, others: int = 0) -> None:
         self.started = time.monotonic() if started is None else started
         self.turns = turns
+        self.others = others
+        self.later = 0.0  # seconds until the others are planned, too
         self.to_begin = 0.0  # seconds until a training was built: each process needs them again
         self.slowdown = 1.0
 
@@ -58,11 +62,18 @@ class Clock:
     def for_tries(self, budget: float | None) -> float:
         return TRIED_SECONDS if budget is None else min(TRIED_SECONDS, TRIED_SHARE * (budget - self.gone))
 
+    @contextmanager
+    def for_each_fold(self) -> Iterator[None]:
+        """What is done for the first fold here, and for the others later."""
+        before = self.gone
+        yield
+        self.later += self.others * (self.gone - before)
+
     def watch(self) -> _Watch:
         return _Watch(self)
 
     def for_steps(self, budget: float, end: float) -> float:
-        left = AIM * budget - self.gone
+        left = AIM * budget - self.gone - self.later
         return (left / self.turns - self.to_begin if self.turns else left) - end
 
 
