@@ -7,7 +7,7 @@ seed there, every other name an arm.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,6 +90,15 @@ def fold_results(folder: Path) -> dict[str, Any]:
     if not (folder / "results.json").is_file():
         raise RunError(f"{folder} has no results of its folds together: go on with `smallvit resume {folder}`")
     return read_json(folder / "results.json", "evaluated_part", "parts")
+
+
+def folds_together(runs: Sequence[RunFolder]) -> Path | None:
+    """The folder of a group, where these are all its runs, and they are folds that were judged together."""
+    folder = runs[0].path.resolve().parent
+    if not is_folds(folder) or not (folder / "results.json").is_file():
+        return None
+    own = {member.path for member in final_members(folder)}
+    return runs[0].path.parent if {run.path.resolve() for run in runs} == own else None
 
 
 def place_of(path: Path) -> Place | None:
