@@ -44,11 +44,10 @@ def clustered_interval(
 ) -> tuple[float, float]:
     """Interval of a share over N images that are not independent: those of a fold share a model, those of a group a scene.
 
-    Each of the `clusterings` gives the cluster of every image. With C clusters the share varies by
-    C / (C - 1) * sum over clusters of (sum of (right - share))^2 / N^2, and by no less than independent images would,
-    share (1 - share) / N; the largest counts. It is known to C - 1 degrees of freedom as far as it is above that of
-    images (Satterthwaite), so the quantile is Student's. The interval is Wilson's at the number of images that vary as
-    much.
+    Each of the `clusterings` gives the cluster of every image. Independent images would vary by share (1 - share) / N,
+    C clusters vary by C / (C - 1) * sum over them of (sum of (right - share))^2 / N^2. What the second is above the first
+    is known to C - 1 degrees of freedom only, so it counts with Student's quantile, the rest with the normal one. The
+    widest counts. The interval is Wilson's at the number of images that would make it as wide.
     """
     n, share = len(right_N), float(right_N.mean())
     plain = share * (1 - share) / n
@@ -61,8 +60,8 @@ def clustered_interval(
         C = len(np.unique(cluster_N))
         varies = C / (C - 1) * float(np.square(sums_C).sum()) / n**2 if C > 1 else 0.0
         if varies > plain:
-            freedom = (C - 1) * (varies / (varies - plain)) ** 2
-            spread = max(spread, varies * float(stdtrit(freedom, 0.5 + confidence / 2)) ** 2)
+            t = float(stdtrit(C - 1, 0.5 + confidence / 2))
+            spread = max(spread, plain * z**2 + (varies - plain) * t**2)
     effective = share * (1 - share) * z**2 / spread
     return wilson(share * effective, effective, confidence)
 
