@@ -198,6 +198,13 @@ def test_floors_of_later_folds_are_part_of_the_budget(monkeypatch: pytest.Monkey
 
 
 def test_few_images_are_advised_to_fold(folds: Folds) -> None:
-    plan = smallvit.explain("digits", per_class=10, epochs=1, model="vit_pico", threads=1, show_progress=False).plan
-    assert any("--folds 5 judges all of them" in said for said in plan.cautions)
+    data = folds.group.path.parent / "digits.npz"
+    found = {
+        few: smallvit.explain(
+            data, per_class=few, epochs=1, model="vit_pico", threads=1, show_progress=False
+        ).plan.cautions
+        for few in (None, 10)
+    }
+    assert any("300 training images: under 1,000 or so, --folds 5 judges all of them" in said for said in found[None])
+    assert not any("--folds" in said for said in found[10])  # there are more
     assert not any("--folds" in said for said in folds.group.runs[0].read("recipe.json")["cautions"])

@@ -42,11 +42,7 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
         )
     if torn := _torn_groups(images, split):
         yield torn
-    if (
-        len(split.train) < FEW_TRAINING_IMAGES
-        and not recipe.data.folds
-        and objectives()[recipe.objective.name].classifies
-    ):
+    if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe):
         yield (
             f"{len(split.train):,} training images: under {FEW_TRAINING_IMAGES:,} or so, --folds 5 judges all of them, each by a model "
             "that has not seen it, trains on four fifths at a time, and finds labels that are probably wrong"
@@ -56,6 +52,12 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{len(split.test)} test images: the accuracy will be known to within about "
             f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
         )
+
+
+def _may_fold(recipe: Recipe) -> bool:
+    """It does not yet, and all images that there are train: who takes some of many has a reason."""
+    data = recipe.data
+    return not (data.folds or data.per_class or data.fraction) and objectives()[recipe.objective.name].classifies
 
 
 def _torn_groups(images: ImageSet, split: Split) -> str:
