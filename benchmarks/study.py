@@ -251,6 +251,9 @@ class StudyRuns:
             else:
                 self.keep(place)
 
+    def given_up(self) -> tuple[Path, ...]:
+        return ()
+
     def keep(self, place: Place) -> None:
         spent = self.record.setdefault("spent", {})
         run = read_run(self.folder(place)) | {"cpu_seconds": round(spent.pop(key_of(place), 0.0), 1)}

@@ -1,4 +1,4 @@
-"""What the README and the page about the diagnosis show is run here: every `smallvit` line, and the Python blocks."""
+"""What the README and the pages about diagnosis and tuning show is run here: every `smallvit` line, and the Python blocks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from helpers import PROJECT, ends_well, make_folder, run_here
 from smallvit import Run
-from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES
+from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, MOST_TRIALS
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-SHOWN = [PROJECT / "README.md", PROJECT / "docs" / "diagnosis.md"]
+SHOWN = [PROJECT / "README.md", PROJECT / "docs" / "diagnosis.md", PROJECT / "docs" / "tuning.md"]
 BLOCKS = [
     block for page in SHOWN for block in re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 ]
@@ -41,6 +41,7 @@ def short() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MOST_EPOCHS, "1")
         patch.setenv(MOST_IMAGES, "8")
+        patch.setenv(MOST_TRIALS, "2")
         yield
 
 
@@ -84,7 +85,7 @@ def test_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_lines_with_a_folder_are_trained_first(place: Path) -> None:
-    assert [shlex.split(line)[-1] for line in FIRST] == ["runs/ssl", "runs/a"]
+    assert [shlex.split(line)[-1] for line in FIRST] == ["runs/ssl", "runs/a", "runs/tuned"]
     for name in ("a", "ssl"):
         run = Run(place / "runs" / name)
         assert run.finished and run.recipe.epochs == 1
@@ -97,10 +98,12 @@ def test_python(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         shutil.copytree(place / name, tmp_path / name)
     shutil.copy(place / "new.jpg", tmp_path)
     monkeypatch.chdir(tmp_path)
-    training, diagnosis = (block for language, block in BLOCKS if language == "python")
+    training, diagnosis, tuning = (block for language, block in BLOCKS if language == "python")
     exec(compile(training, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "a" / "report.html").is_file()
     exec(compile(diagnosis, "diagnosis.md", "exec"), {})
+    exec(compile(tuning, "tuning.md", "exec"), {})
+    assert (tmp_path / "runs" / "tuned-here" / "report.html").is_file()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         resume,
         train,
         train_seeds,
+        tune,
     )
     from smallvit.api import report as write_report
     from smallvit.checking.check import CheckReport, check
@@ -55,6 +56,7 @@ __all__ = [
     "run_demo",
     "train",
     "train_seeds",
+    "tune",
     "write_report",
 ]
 

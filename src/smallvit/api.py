@@ -16,99 +16,53 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from smallvit.console import bar, quiet, say
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
+from smallvit.opened import Group, Run, diagnose, open_runs
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.length import Clock
-from smallvit.planning.plan import Plan, make_plan, prepare, read_plan, show_plan, write_plan
+from smallvit.planning.plan import Plan, make_plan, prepare, show_plan, write_plan
 from smallvit.recipe import FLAGS, Recipe, flat
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import tell_difference
-from smallvit.runs.execution import check_logs, execute
+from smallvit.runs.execution import check_logs, execute, resume_run, train_along
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
-from smallvit.runs.folder import RunFolder, check_free, claimed
+from smallvit.runs.folder import check_free, claimed
 from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
-from smallvit.runs.inference import evaluate, floors_for, open_ensemble, open_predictor, predict, probe, usual_part
-from smallvit.runs.members import final_members, fold_results, is_folds, is_group, replicate_members
+from smallvit.runs.inference import evaluate, floors_for, predict, probe, usual_part
+from smallvit.runs.members import is_folds, is_group
 from smallvit.runs.ownership import sole_owner
+from smallvit.runs.places import LOCAL, check_place
 from smallvit.runs.replicates import Replicates, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.stored_findings import read_findings
-from smallvit.training.checkpoint import load_model
+from smallvit.training.together import join, tell_folder
+from smallvit.tuning.folder import is_tuning
+from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
 
 if TYPE_CHECKING:
-    from smallvit.diagnosis.findings import Finding
-    from smallvit.evaluation.ensemble import Ensemble
-    from smallvit.evaluation.predictor import Predictor
     from smallvit.runs.comparison import Comparison
 
-# From flags.py, inference.py and execution.py; all others are below.
+# From opened.py, flags.py, inference.py and execution.py; all others are below.
 __all__ = [
     "FLAGS",
+    "Group",
     "Prediction",
+    "Run",
+    "diagnose",
     "evaluate",
     "floors_for",
     "make_recipe",
+    "open_runs",
     "predict",
     "pretraining_recipe",
     "probe",
     "report",
+    "tune",
     "usual_part",
 ]
-
-
-class Run(RunFolder):
-    """A run folder with what can be done with it."""
-
-    def predict(self, *files: str | Path) -> list[Prediction]:
-        """Label and probability of image files, folders of them, or both."""
-        return predict(self.path, files)
-
-    def evaluate(self, part: str = "test") -> dict[str, Any]:
-        """Accuracy with its interval on one part of the run's own split."""
-        return evaluate(self.path, part)
-
-    def diagnose(self, against: str | Path | None = None, images: int = 256) -> list[Finding]:
-        """Why the model does well or badly, in ranked findings; they are stored and go into the report."""
-        return diagnose(self.path, against=against, images=images)
-
-    def model(self) -> Any:
-        """The trained timm model, in eval mode."""
-        return load_model(self.path / "model.safetensors").predictor.backbone.model
-
-    def predictor(self, device: str = "auto") -> Predictor:
-        """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
-        return open_predictor(self.path, device)
-
-
-class Group:
-    """Runs that differ in seed or fold, in one folder: they answer as one model, by the mean of their probabilities."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.runs = [Run(member.path) for member in replicate_members(self.path)]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r})"
-
-    @property
-    def results(self) -> dict[str, Any]:
-        """Of folds: their accuracy together, every image judged by a model that was not trained on it."""
-        return fold_results(self.path)
-
-    def predict(self, *files: str | Path) -> list[Prediction]:
-        """Label and probability of image files, folders of them, or both."""
-        return predict(self.path, files)
-
-    def evaluate(self, part: str | None = None) -> dict[str, Any]:
-        """Accuracy of all together on the test part; of folds without one, on the images that each left out."""
-        return evaluate(self.path, part)
-
-    def predictor(self, device: str = "auto") -> Ensemble:
-        """Logits and probabilities of files, arrays, PIL images and tensors."""
-        return open_ensemble(self.path, device)
 
 
 @overload
@@ -118,21 +72,28 @@ def train(data: str | Path | None = None, *, folds: int, **more: Any) -> Group: 
 def train(
     data: str | Path | None = None, *, out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, overwrite: bool = False, log: str | None = None,
-    show_progress: bool = True, started: float | None = None, jobs: int = 1, **flags: Any,
+    show_progress: bool = True, started: float | None = None, jobs: int = 1, on: str = LOCAL,
+    **flags: Any,
 ) -> Run | Group:  # fmt: skip
     """Train one model and return its finished run. Without `data` it is the recipe's: mnist5k in ours.
 
     `flags` are the everyday names of the command line (model, img_size, epochs, budget="20m", ...); anything else
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`. With `folds=5` it is a group of five runs,
-    `jobs` at a time, each of which leaves out other images.
+    each of which leaves out other images; `jobs` at a time, and `on` as for `train_seeds`.
     """
     asked = make_recipe(recipe, settings, data=data, **flags)
+    if several := replicates_of(asked, None, jobs):
+        if log is not None:
+            raise UsageError("--log works with a single run; leave out --folds")
+        with quiet(not show_progress):
+            return Group(_train_group(several, jobs, on, out, overwrite, started))
+    if on != LOCAL:
+        raise UsageError(f"--on {on} is for several runs: give --seeds or --folds, or leave it out")
+    world = join()
+    if not world.writes:  # another process plans, and all train what it has written
+        return Run(train_along(world))
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
-        if several := replicates_of(asked, None, jobs):
-            if log is not None:
-                raise UsageError("--log works with a single run; leave out --folds")
-            return Group(_train_group(several, jobs, out, overwrite, started))
         logs = check_logs(log)
         if out is not None:
             check_free(out, overwrite)
@@ -140,14 +101,16 @@ def train(
         with claimed(out or default_folder(plan.recipe), overwrite) as folder:
             show_plan(plan)
             run = write_plan(folder, plan, command_line())
-            execute(run, plan, logs, training, started)
+            tell_folder(folder, world)
+            execute(run, plan, logs, training, started, world)
         return Run(folder)
 
 
 def _train_group(
-    asked: Replicates, jobs: int, out: str | Path | None, overwrite: bool, started: float | None
-) -> Path:  # fmt: skip
+    asked: Replicates, jobs: int, on: str, out: str | Path | None, overwrite: bool, started: float | None
+) -> Path:
     """Seeds, folds or both, in one folder with one report."""
+    check_place(on)
     tell_budget(asked)
     if out is not None:
         check_free(out, overwrite)
@@ -156,7 +119,7 @@ def _train_group(
     show_plan(plan, asked.turns)
     title = f"{plan.recipe.model.name}, {asked.words}"
     with claimed_group(out or default_folder(plan.recipe), planned, command_line(), overwrite, title) as folder:
-        run_group(folder, jobs)
+        run_group(folder, jobs, on)
     return folder
 
 
@@ -185,16 +148,17 @@ def explain(
 def train_seeds(
     data: str | Path | None = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
-    show_progress: bool = True, started: float | None = None, **flags: Any,
+    show_progress: bool = True, started: float | None = None, on: str = LOCAL, **flags: Any,
 ) -> list[Run]:  # fmt: skip
     """The same recipe with several seeds, in one folder with one report. The split is the same for all.
 
-    `init` may be a group of seeds: each seed starts from its own. With `folds` each seed is a run of every fold.
+    `init` may be a group of seeds: each seed starts from its own. `on` is where they are trained: local, ray (a cluster on this
+    machine) or ray://HOST:PORT, whose machines must all see `out`. With `folds` each seed is a run of every fold.
     """
     several = replicates_of(make_recipe(recipe, settings, data=data, **flags), seeds, jobs)
     assert several, "seeds are several"
     with quiet(not show_progress):
-        return open_runs(_train_group(several, jobs, out, overwrite, started))
+        return open_runs(_train_group(several, jobs, on, out, overwrite, started))
 
 
 def pretrain(
@@ -209,9 +173,9 @@ def pretrain(
     return train(data, folds=None, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)
 
 
-def run_group(folder: Path, jobs: int = 1) -> list[Run]:
+def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
     """Finish every run of a group, which is held; judge folds together; diagnose where the group asks for it; report."""
-    run_members(folder, jobs)
+    run_members(folder, jobs, on)
     runs = open_runs(folder)
     if is_folds(folder):
         finish_folds(folder)
@@ -234,38 +198,27 @@ def _diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
             advance(1, note=run.path.name)
 
 
-def resume(folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True) -> list[Run]:
+def resume(
+    folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True, on: str = LOCAL
+) -> list[Run]:
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway."""
     folder = Path(folder)
     with quiet(not show_progress):
+        if is_tuning(folder):
+            return [Run(resume_tuning(folder, on).final.path)]
         if is_group(folder):
             with sole_owner(folder):
-                return run_group(folder, jobs)
+                return run_group(folder, jobs, on)
         run = Run(folder)
         if run.finished:
             say(f"{folder} is already finished")
             if not (folder / "report.html").is_file():
                 report([run], folder / "report.html")
             return [run]
-        with sole_owner(folder):
-            execute(run, read_plan(run), check_logs(log))
+        world = join()
+        with quiet(not show_progress or not world.writes):
+            resume_run(run, check_logs(log) if world.writes else [], world)
         return [run]
-
-
-def diagnose(
-    folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
-    device: str = "auto", show_progress: bool = True,
-) -> list[Finding]:  # fmt: skip
-    """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
-
-    `against` is another run or a model's name.
-    """
-    from smallvit.diagnosis.diagnose import diagnose as measure_run
-
-    with quiet(not show_progress):
-        findings = measure_run(folder, against, images, threads, device)
-        report([Run(folder)], Path(folder) / "report.html")
-    return findings
 
 
 def compare(
@@ -304,10 +257,11 @@ def compare(
     return comparisons
 
 
-def open_runs(folder: str | Path) -> list[Run]:
-    """The run of a folder, or the runs of a group that count."""
-    folder = Path(folder)
-    return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]
+def report_folders(folders: Sequence[Path], out: Path) -> Path:
+    """One page for runs, groups, or a search."""
+    if len(folders) == 1 and is_tuning(folders[0]):
+        return report_tuning(folders[0], out)
+    return report([run for folder in folders for run in open_runs(folder)], out)
 
 
 def default_folder(recipe: Recipe) -> Path:

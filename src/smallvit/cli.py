@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from smallvit.commands import look, stock, train
+from smallvit.commands import look, stock, train, tune
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ for command in (
     train.check,
     train.train,
     train.pretrain,
+    tune.tune,
     look.probe,
     train.resume,
     look.evaluate,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from smallvit.errors import UsageError, nearest
+from smallvit.errors import UsageError
 from smallvit.mistakes import NO_FLAGS, mistakes_in_words
+from smallvit.presets import read_preset
 
 Auto = Literal["auto"]
 T = TypeVar("T")
@@ -49,6 +49,7 @@ class DataSpec(Section):
     groups: str = ""  # a regular expression over paths of files; images for which it finds the same stay together
     folds: Annotated[int, Field(ge=2, le=1000)] | None = None  # so many runs, each leaves out other images
     fold: Annotated[int, Field(ge=0)] | None = None  # which of them this run is, from 0; None: a group of all
+    sealed: bool = False  # the test part is held out and not looked at: validation images judge
     img_size: ImageSize | Auto = "auto"
     cache_size: CacheSize | Auto = "auto"
     in_chans: Channels | Auto = "auto"
@@ -169,6 +170,7 @@ class OptimizerSpec(Section):
     name: Literal["adamw", "sgd", "muon"] | Auto = "adamw"
     lr: Annotated[float, Field(gt=0)] | Auto = "auto"
     matrix_lr: Annotated[float, Field(gt=0)] | Auto = "auto"  # muon only: of the hidden matrices; lr is for the rest
+    rate_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0  # times the rates that auto takes
     weight_decay: Annotated[float, Field(ge=0)] | Auto = "auto"
     momentum: Rate = 0.9  # sgd only
     betas: tuple[Rate, Rate] = (0.9, 0.999)  # adamw only
@@ -262,6 +264,14 @@ def build_recipe(
     return validate(tree, flags=flags)
 
 
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """What was asked for, with dotted settings on top."""
+    tree = recipe.model_dump(exclude_unset=True)
+    for path, value in settings.items():
+        _put(tree, path, value)
+    return validate(tree)
+
+
 def _put(tree: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split(".")
     for index, name in enumerate(parents):
@@ -313,37 +323,3 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             dotted[f"{prefix}{key}"] = value
     return dotted
-
-
-# ---- presets -----------------------------------------------------------------------------------------
-
-
-def preset_names() -> list[str]:
-    folder = resources.files("smallvit") / "recipes"
-    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
-
-
-def preset_text(name: str | Path) -> str:
-    """The TOML of a preset by name, or of a file."""
-    if str(name).endswith(".toml"):
-        try:
-            return Path(name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot read recipe file {name}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"recipe file {name} is not valid TOML: it is not UTF-8 text") from None
-    if str(name) not in preset_names():
-        choices = f"{nearest(str(name), preset_names())} (see `smallvit list recipes`, or give a .toml file)"
-        raise UsageError(f"unknown recipe {str(name)!r}: {choices}")
-    return (resources.files("smallvit") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
-
-
-def read_preset(name: str | Path) -> dict[str, Any]:
-    """The preset's tree, its `about` table (description, source, reproduced) included."""
-    try:
-        tree = tomllib.loads(preset_text(name))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"recipe file {name} is not valid TOML: {error}") from None
-    if not isinstance(tree.get("about", {}), dict):
-        raise UsageError(f"recipe {name}: about = {tree['about']!r}: should be a section, [about]")
-    return tree

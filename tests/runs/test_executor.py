@@ -119,6 +119,19 @@ def test_a_stop_lets_all_save_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert sorted(ended.path.name for ended in source.heard) == sorted(machine.order), "the source hears of each"
 
 
+def test_a_source_gives_up_runs_and_the_others_go_on(tmp_path: Path) -> None:
+    """As a search ends what falls behind: it is stopped once, and that is no failure."""
+
+    class Choosy(Telling):
+        def given_up(self) -> list[Path]:
+            return [self.root / "b"]
+
+    machine, source = Machine(b=1), Choosy(tmp_path, "abc")
+    assert run_all(source, 2, go_on="", launch=machine.launch) == []
+    assert machine.order == list("abc") and machine.stopped == ["b"]
+    assert {ended.path.name: ended.stopped for ended in source.heard} == {"a": False, "b": True, "c": False}
+
+
 def test_a_real_process_says_what_went_wrong(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -1,85 +1,123 @@
-"""Several processes that train one model: what each of them gets, and which of them writes."""
+"""Several processes that train one model: they take the steps that one process takes, and one of them writes.
+
+The processes are real ones, started as torchrun starts them.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from tiny_runs import assert_same_tensors, plan, training
-from torch import Tensor
 
-from smallvit.data.augment import Augmenter
-from smallvit.data.imageset import ImageSet
-from smallvit.data.loader import DeviceImages, Loader
-from smallvit.errors import UsageError
-from smallvit.recipe import AugmentSpec
-from smallvit.training.build import build_training
+import smallvit
+from smallvit import Run
 from smallvit.training.checkpoint import read_tensors
-from smallvit.training.session import run_session
-from smallvit.types import ALONE, View, World
 
-ONE, SEVERAL = (View(1, 16),), (View(2, 16, (0.4, 1.0)), View(3, 8, (0.1, 0.4)))
-COUNT, BATCH = 53, 12
-
-
-def loader(world: World, views: tuple[View, ...] = ONE, **options: Any) -> Loader:
-    draw = torch.Generator().manual_seed(0)
-    pixels = torch.randint(0, 256, (COUNT, 3, 16, 16), dtype=torch.uint8, generator=draw)
-    labels = torch.arange(COUNT) % 7 % 3  # of unequal sizes
-    pictures = ImageSet(pixels, labels, ("a", "b", "c"), {}, (), "", "")
-    spec = AugmentSpec(crop="pad", flip=0.5, randaugment=2, erase=0.25)
-    augmenter = Augmenter(spec, (0.5,) * 3, (0.25,) * 3)
-    rows = torch.arange(COUNT)
-    images = DeviceImages(pictures, augmenter, torch.device("cpu"))
-    return Loader(images, rows, lambda epoch: views, BATCH, 0, world=world, **options)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("options", [{}, {"repeats": 3}, {"balanced": True}, {"balanced": True, "repeats": 2}])
-@pytest.mark.parametrize("views", [ONE, SEVERAL])
-def test_the_parts_of_all_processes_are_the_whole_batch(
-    views: tuple[View, ...], options: dict[str, Any], size: int
-) -> None:
-    whole = loader(ALONE, views, **options)
-    parts = [loader(World(rank, size), views, **options) for rank in range(size)]
-    assert all(len(part) == len(whole) == 4 for part in parts)
-    for epoch, number in ((0, 0), (0, 3), (2, 1)):
-        expected = whole.batch(epoch, number)
-        batches = [part.batch(epoch, number) for part in parts]
-        assert torch.equal(torch.cat([batch.index_B for batch in batches]), expected.index_B)
-        assert torch.equal(torch.cat([batch.labels_B for batch in batches]), expected.labels_B)
-        for kind, view in enumerate(views):
-            crops = [by_crop(batch.views[kind], view) for batch in batches]
-            assert torch.equal(torch.cat(crops, 1), by_crop(expected.views[kind], view))
+STEPS = 20
+# What is compared with one process: losses of 20 steps. Sums over parts of a batch have other last bits than sums over
+# the whole, and steps make them larger: 1e-3 is ten times what was seen.
+METHODS: dict[str, dict[str, object]] = {
+    "supervised": {"model": "vit_nano", "cutmix": 1.0},
+    "batchnorm": {"model": "resnet_nano"},
+    "default": {"model": "conv_nano"},
+    "drloc": {"model": "dhvt_nano", "aux": "drloc"},
+    **{
+        name: {"model": "vit_nano", "recipe": f"pretrain-{name}"}
+        for name in ("simclr", "supcon", "mocov2", "mocov3", "dino", "idmm")
+    },
+}
+COMMON = {
+    "epochs": 4, "batch_size": 20, "threads": 1, "precision": "fp32", "per_class": 10, "show_progress": False,
+    "settings": {"schedule.warmup_epochs": 1},
+}  # fmt: skip
+ALL = """
+import json, sys, smallvit
+for name, words in json.loads(sys.argv[2]).items():
+    smallvit.train("digits", out=f"{sys.argv[1]}/{name}", **words)
+"""
 
 
-def by_crop(images: Tensor, view: View) -> Tensor:
-    return images.unflatten(0, (view.copies, -1))
+def together(*words: str, size: int = 2) -> list[subprocess.Popen[bytes]]:
+    """`torchrun --nproc-per-node SIZE WORDS`, without the launcher's own seconds."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    found = []
+    for rank in range(size):
+        environ = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+        environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        found.append(
+            subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ)
+        )
+    return found
 
 
-def test_a_batch_that_cannot_be_shared_evenly_is_refused() -> None:
-    with pytest.raises(UsageError, match="batch_size 12 cannot be shared by 5 processes: give a multiple of 5"):
-        loader(World(0, 5))
+def ended(processes: list[subprocess.Popen[bytes]]) -> list[str]:
+    return [process.communicate(timeout=240)[0].decode() for process in processes]
 
 
-def test_one_process_writes_and_all_train(tmp_path: Path) -> None:
-    made = plan(epochs=1)
-    steps = []
-    for rank in (0, 1):
-        t = build_training(made.recipe, made.images, made.split, world=World(rank, 2))
-        run_session(tmp_path / str(rank), t, [])
-        assert t.done == t.total == 13 and len(t.loader.batch(0, 0).labels_B) == 4
-        steps.append(dict(t.step.state_dict()))
-    written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert written == {"0/metrics.jsonl", "0/state/latest.safetensors", "0/state/best.safetensors"}
-    stored = read_tensors(tmp_path / "0" / "state" / "latest.safetensors")[0]
-    assert_same_tensors({name: stored[f"step/{name}"] for name in steps[0]}, steps[0])
-    different = [name for name, tensor in steps[0].items() if not torch.equal(tensor, steps[1][name])]
-    assert different, "each process saw its own half of the images"
+def losses(run: Run) -> list[float]:
+    return [record["loss"] for record in run.metrics if record["kind"] == "train"]
 
 
-def test_alone_is_what_a_run_is_without_further_words() -> None:
-    assert training().world == ALONE == World(rank=0, size=1) and ALONE.writes
-    assert not World(1, 2).writes
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All methods by one process, and by two."""
+    root = tmp_path_factory.mktemp("world")
+    words = {name: {**COMMON, **own} for name, own in METHODS.items()}
+    processes = together("-c", ALL, str(root / "two"), json.dumps(words))
+    for name, own in words.items():
+        smallvit.train("digits", out=root / "one" / name, **own)
+    said = ended(processes)
+    assert [process.returncode for process in processes] == [0, 0], said
+    return root
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_processes_take_the_steps_of_one(name: str, runs: Path) -> None:
+    one, two = Run(runs / "one" / name), Run(runs / "two" / name)
+    assert len(losses(one)) == len(losses(two)) >= 2 and one.metrics[-1]["step"] == STEPS
+    assert losses(two) == pytest.approx(losses(one), rel=1e-3)
+    own, other = (read_tensors(run.path / "model.safetensors")[0] for run in (one, two))
+    apart = [float((own[key].float() - other[key].float()).norm()) for key in own]
+    assert math.hypot(*apart) < 0.02 * math.hypot(*(float(tensor.float().norm()) for tensor in own.values()))
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_run_and_it_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    long = ["--epochs", "40", "--batch-size", "20", "--threads", "1", "--precision", "fp32", "--per-class", "10", "-q"]
+    words = ["-m", "smallvit", "train", "digits", "--model", "vit_nano", *long, "--set", "checkpoint_seconds=0.2"]
+    path = tmp_path / "killed"
+    processes = together(*words, "--out", str(path))
+    metrics, until = path / "metrics.jsonl", time.monotonic() + 120
+    while not (metrics.is_file() and metrics.stat().st_size > 3000) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(processes[1].pid, signal.SIGKILL)
+    killed = time.monotonic()
+    said = ended(processes)
+    assert time.monotonic() - killed < 60
+    assert processes[0].returncode == 1 and "another process of this training is gone" in said[0]
+    for one in (path, tmp_path / "whole"):
+        going_on = one == path
+        more = together(*(["-m", "smallvit", "resume", str(one), "-q"] if going_on else [*words, "--out", str(one)]))
+        said = ended(more)
+        assert [process.returncode for process in more] == [0, 0], said
+    for file in ("model.safetensors", "predictions.safetensors"):
+        assert (path / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    records = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [record["step"] for record in records] == sorted(record["step"] for record in records)
+
+
+def test_a_batch_that_cannot_be_shared_evenly_is_refused(tmp_path: Path) -> None:
+    words = ["-m", "smallvit", "train", "digits", "--model", "vit_nano", "--epochs", "1", "--per-class", "10"]
+    processes = together(*words, "--batch-size", "15", "--threads", "1", "--out", str(tmp_path / "a"))
+    assert "--batch-size 15 cannot be shared by 2 processes: give a multiple of 2" in ended(processes)[0]
+    assert [process.returncode for process in processes] == [2, 2]

@@ -161,5 +161,4 @@ def report(
     """Write report.html anew, or one report that puts several runs side by side."""
     from smallvit import api
 
-    runs = [run for folder in folders for run in api.open_runs(folder)]
-    typer.echo(api.report(runs, out or folders[0] / "report.html"))
+    typer.echo(api.report_folders(folders, out or folders[0] / "report.html"))

@@ -16,6 +16,14 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the ru
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once (give each --threads 1).")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="local|ray|ray://HOST:PORT",
+        help="Where several runs are trained: processes here, or a Ray cluster that sees the folder.",
+    ),
+]
 Log = Annotated[str | None, typer.Option("--log", help="Also log to tensorboard, wandb, or tensorboard,wandb.")]
 OwnThreads = Annotated[
     int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads; default as the run had.")
@@ -68,6 +76,7 @@ OPTIONS = {
     "settings": Spec(Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated.")]),
     "seed": flag(int, "Of weights, order and augmentation; the split has its own."),
     "jobs": Spec(Jobs, 1),
+    "on": Spec(On, "local"),
     "device": flag(str, "auto, cpu, cuda, mps."),
     "threads": flag(int, "CPU threads."),
     "precision": flag(str, "auto, fp32 or bf16."),
@@ -118,3 +127,14 @@ def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
     if said := stored_difference(runs):
         typer.echo(f"{DIFFERENCE}: {said}")
     typer.echo(f"report: {page}")
+
+
+def asked_for(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a command as api.py takes them: recipe, settings, and the everyday flags among them."""
+    from smallvit.api import FLAGS
+    from smallvit.recipe import parse_assignment
+
+    # A switch that is off was not given: what the recipe says holds.
+    flags = {name: None if given[name] is False else given[name] for name in (*FLAGS, "aux") if name in given}
+    settings = dict(parse_assignment(text) for text in given["settings"] or [])
+    return {"recipe": given["recipe"], "settings": settings, **flags}

@@ -9,7 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from smallvit.commands import STARTED
-from smallvit.commands.options import Jobs, Log, Quiet, RunFolder, Spec, announce, flag, show_results, takes
+from smallvit.commands.options import (
+    Jobs,
+    Log,
+    On,
+    Quiet,
+    RunFolder,
+    Spec,
+    announce,
+    asked_for,
+    flag,
+    show_results,
+    takes,
+)
 from smallvit.errors import UsageError
 from smallvit.listing.losses import in_words, pretraining_names
 
@@ -47,7 +59,7 @@ def check(**given: Any) -> None:
     from smallvit.checking.check import check as run_check
     from smallvit.checking.printout import show_report
 
-    report = run_check(**_asked(given), fast=given["fast"], show_progress=not silent)
+    report = run_check(**asked_for(given), fast=given["fast"], show_progress=not silent)
     if given["as_json"]:
         typer.echo(json.dumps(report.as_dict(), indent=1))
     elif not given["quiet"]:
@@ -58,8 +70,8 @@ def check(**given: Any) -> None:
 
 @takes(
     "data model out img_size in_chans fit epochs budget batch_size lr init drop_path mixup cutmix aux class_weights "
-    "balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs device threads precision compile "
-    "log explain print_recipe overwrite quiet",
+    "balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs on device threads precision "
+    "compile log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split][,group], .npz, or mnist5k (default) | digits.")]),
     init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
     seeds=flag(int, "Train this many seeds of the same recipe."),
@@ -68,12 +80,12 @@ def check(**given: Any) -> None:
 def train(**given: Any) -> None:
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
     announce(given["quiet"])
-    _run(given, _asked(given))
+    _run(given, asked_for(given))
 
 
 @takes(
     "data method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
-    "per_class fraction groups recipe settings seed seeds jobs device threads precision log explain print_recipe overwrite quiet",
+    "per_class fraction groups recipe settings seed seeds jobs on device threads precision log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")]),
     method=flag(str, f"{in_words(pretraining_names())}."),
     init=flag(str, "Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
@@ -86,19 +98,19 @@ def pretrain(**given: Any) -> None:
     from smallvit import api
 
     recipe = api.pretraining_recipe(given["method"], given["recipe"])
-    runs = _run(given, _asked(given) | {"recipe": recipe})
+    runs = _run(given, asked_for(given) | {"recipe": recipe})
     if runs and not given["quiet"]:
         seeds = given["seeds"]
         start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
         typer.echo(f"next: smallvit train DATA {start}")
 
 
-def resume(folder: RunFolder, jobs: Jobs = 1, log: Log = None, quiet: Quiet = False) -> None:
+def resume(folder: RunFolder, jobs: Jobs = 1, on: On = "local", log: Log = None, quiet: Quiet = False) -> None:
     """Go on after a crash, a kill or Ctrl-C: the result is the one it would have had anyway."""
     announce(quiet)
     from smallvit import api
 
-    runs = api.resume(folder, jobs=jobs, log=log, show_progress=not quiet)
+    runs = api.resume(folder, jobs=jobs, on=on, log=log, show_progress=not quiet)
     show_results(runs, folder / "report.html", quiet)
 
 
@@ -121,21 +133,10 @@ def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
     if given["seeds"] is not None:
         if given["log"]:
             raise UsageError("--log works with a single run; leave out --seeds")
-        runs = api.train_seeds(**asked, **common, seeds=given["seeds"], jobs=given["jobs"])
+        runs = api.train_seeds(**asked, **common, seeds=given["seeds"], jobs=given["jobs"], on=given["on"])
         show_results(runs, runs[0].path.parent / "report.html", quiet)
         return runs
-    done: Any = api.train(**asked, **common, log=given["log"], jobs=given["jobs"])  # a run, or a group of folds
+    done: Any = api.train(**asked, **common, log=given["log"], jobs=given["jobs"], on=given["on"])  # a run, or folds
     runs = api.open_runs(done.path)
     show_results(runs, done.path / "report.html", quiet)
     return runs
-
-
-def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a command as api.py takes them: recipe, settings, and the everyday flags among them."""
-    from smallvit.api import FLAGS
-    from smallvit.recipe import parse_assignment
-
-    # A switch that is off was not given: what the recipe says holds.
-    flags = {name: None if given[name] is False else given[name] for name in (*FLAGS, "aux") if name in given}
-    settings = dict(parse_assignment(text) for text in given["settings"] or [])
-    return {"recipe": given["recipe"], "settings": settings, **flags}

@@ -17,7 +17,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.stream import StreamedImages
 from smallvit.errors import DataError, UsageError
 from smallvit.randomness import generator, key_of
-from smallvit.types import ALONE, Batch, View, World
+from smallvit.types import Batch, View
 
 AHEAD = 2  # batches that are read before they are asked for, where images are streamed
 AT_ONCE = 2_000_000  # values: small images are augmented several batches at a time, which costs hardly more than one
@@ -62,11 +62,7 @@ def _room(device: torch.device) -> float:
 
 
 class Loader:
-    """The training rows in another order each epoch, as the views that an objective asks for in it.
-
-    `batch_size` counts the images of all processes of a `world`: each of them gets its part of the same batch, and
-    what a sample draws depends on its place in the whole.
-    """
+    """The training rows in another order each epoch, as the views that an objective asks for in it."""
 
     def __init__(
         self,
@@ -77,7 +73,6 @@ class Loader:
         seed: int,
         balanced: bool = False,
         repeats: int = 1,
-        world: World = ALONE,
         at_once: int = AT_ONCE,
     ) -> None:
         if len(rows) < 2:
@@ -87,10 +82,6 @@ class Loader:
                 f"batch_size {batch_size} is larger than the {len(rows)} training images: "
                 f"give --batch-size {len(rows)} or less"
             )
-        if batch_size % world.size:
-            raise UsageError(
-                f"batch_size {batch_size} cannot be shared by {world.size} processes: give a multiple of {world.size}"
-            )
         self.images = images
         self.rows = rows
         self.views_at = views_at
@@ -98,7 +89,6 @@ class Loader:
         self.seed = seed
         self.labels = images.labels_N[rows.to(images.device)].cpu() if balanced else None
         self.repeats = repeats
-        self.world = world
         self.at_once = at_once
         self._order: tuple[int, Tensor] = (-1, rows)
         self._made: tuple[tuple[int, int], list[Batch]] = ((-1, -1), [])
@@ -117,11 +107,10 @@ class Loader:
         """The batches of one group. What a sample draws does not depend on its neighbours, so groups change nothing."""
         device, order, together = self.images.device, self.order(epoch), self.together(epoch)
         start, stop = group * together, min((group + 1) * together, len(self))
-        positions_G = self._positions(start, stop)
-        share = len(positions_G) // (stop - start)  # images of a batch that are this process's
+        positions_G = torch.arange(start * self.batch_size, stop * self.batch_size)
         index_G = order[positions_G]
         pixels = self.images.take(index_G)
-        self.images.expect(order[self._positions(stop, min(stop + AHEAD, len(self)))])
+        self.images.expect(order[stop * self.batch_size : min(stop + AHEAD, len(self)) * self.batch_size])
         positions_G = positions_G.to(device)
         views = []
         for kind, view in enumerate(self.views_at(epoch)):
@@ -132,18 +121,12 @@ class Loader:
             made_VG = self.images.augmenter(repeated, view.of or view.size, key, positions_VG, view.scale)
             if made_VG.shape[-1] != view.size:
                 made_VG = F.interpolate(made_VG, (view.size, view.size), mode="bilinear", antialias=True)
-            parts = made_VG.unflatten(0, (view.copies, stop - start, share)).unbind(1)
+            parts = made_VG.unflatten(0, (view.copies, stop - start, self.batch_size)).unbind(1)
             views.append([part.flatten(0, 1) for part in parts])
         index_G = index_G.to(device)
-        labels = self.images.labels_N[index_G].split(share)
-        batches = zip(zip(*views, strict=True), labels, index_G.split(share), strict=True)
+        labels = self.images.labels_N[index_G].split(self.batch_size)
+        batches = zip(zip(*views, strict=True), labels, index_G.split(self.batch_size), strict=True)
         return [Batch(*batch) for batch in batches]
-
-    def _positions(self, start: int, stop: int) -> Tensor:
-        """Places in the epoch's order of this process's images in the batches from `start` to before `stop`."""
-        share = self.batch_size // self.world.size
-        own = torch.arange(share) + self.world.rank * share
-        return (torch.arange(start, stop)[:, None] * self.batch_size + own).flatten()
 
     def together(self, epoch: int) -> int:
         """Batches that are made at a time: several of small images."""
@@ -151,7 +134,7 @@ class Loader:
         if not views or isinstance(self.images.pixels_NCSS, StreamedImages):
             return 1
         values = sum(view.copies * view.size**2 for view in views) * self.images.augmenter.channels
-        return max(1, min(len(self), self.at_once // (self.batch_size // self.world.size * values)))
+        return max(1, min(len(self), self.at_once // (self.batch_size * values)))
 
     def showing(self, views: Sequence[View]) -> Loader:
         """The same images and order, as these views in every epoch."""

@@ -64,6 +64,8 @@ def make_split(images: ImageSet, spec: DataSpec, needs_labels: bool = True) -> S
     train = _subset(images.labels_N, rest, spec, images)
     how["train"] = "the rest" if len(train) == len(rest) else f"{len(train):,} of {len(rest):,} images"
     _check_training(images, train)
+    if spec.sealed:
+        test, how["test"] = NONE, f"{len(test):,} images, sealed"
     return Split(train, val, test, how, left_out)
 
 

@@ -14,6 +14,7 @@ import smallvit.models  # noqa: F401  (registers our own models with timm)
 from smallvit.errors import UsageError, nearest
 from smallvit.models.aliases import ALIASES
 from smallvit.models.arguments import MOST_PARAMETERS, bounded, check_arguments
+from smallvit.models.sharing import shared
 from smallvit.types import Features
 
 
@@ -35,6 +36,10 @@ class Backbone(nn.Module):
         self.grid_shapes: tuple[tuple[int, int, int], ...] = ()  # D, H, W of each grid, known once the model was tried
 
     def forward(self, images_BCSS: Tensor) -> Features:
+        """In a training of several processes this one looks at its part of the images, and gets the features of all."""
+        return shared(self._features, images_BCSS)
+
+    def _features(self, images_BCSS: Tensor) -> Features:
         model: Any = self.model
         images_BCSS = images_BCSS.contiguous(memory_format=self.memory_format)
         if self.grid_indices is None:

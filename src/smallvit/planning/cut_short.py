@@ -1,4 +1,4 @@
-"""Trainings cut short from outside: two variables of the environment bound every recipe, whatever was asked.
+"""Trainings cut short from outside: variables of the environment bound every recipe, whatever was asked.
 
 So the lines of the README are trained in the tests as they stand. What was cut is a choice as any other: it is printed,
 and stored with the run.
@@ -13,6 +13,7 @@ from smallvit.planning.choices import Choices
 
 MOST_EPOCHS = "SMALLVIT_MOST_EPOCHS"
 MOST_IMAGES = "SMALLVIT_MOST_IMAGES"  # of a class, for training
+MOST_TRIALS = "SMALLVIT_MOST_TRIALS"  # of a search
 
 
 def cut_short(choices: Choices) -> None:
@@ -25,6 +26,12 @@ def cut_short(choices: Choices) -> None:
     if images and (asked_images is None or asked_images > images):
         choices.put("data.fraction", None)  # the two exclude each other
         choices.record("data.per_class", images, f"{MOST_IMAGES} is set")
+
+
+def most_trials(asked: int | None) -> int | None:
+    """As many trials as were asked for, and no more than the environment allows."""
+    most = _bound(MOST_TRIALS)
+    return min(asked, most) if asked and most else asked or most
 
 
 def _bound(variable: str) -> int | None:

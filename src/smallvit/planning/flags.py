@@ -8,7 +8,8 @@ from typing import Any
 
 from smallvit.errors import UsageError, nearest
 from smallvit.objectives.base import all_options, objectives
-from smallvit.recipe import FLAGS, Recipe, build_recipe, read_preset
+from smallvit.presets import read_preset
+from smallvit.recipe import FLAGS, Recipe, build_recipe
 
 
 def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:

@@ -106,7 +106,8 @@ def resolve_split(choices: Choices, images: ImageSet) -> None:
             "data.train_on", "train+val", "the folds leave out every image once, those of the validation part, too"
         )
     # Supervised training selects nothing by it; pretraining sees by it whether its features are worth something.
-    val = auto_val(images, choices.recipe.data, otherwise="none" if _classifies(choices) else VAL_SHARE)
+    unused = _classifies(choices) and not choices["data.sealed"]
+    val = auto_val(images, choices.recipe.data, otherwise="none" if unused else VAL_SHARE)
     choices.choose("data.val", val, "nothing is selected by it" if val == "none" else why[type(val)])
 
 
@@ -158,13 +159,21 @@ def resolve_model(choices: Choices) -> None:
 
 def resolve_optimizer(choices: Choices, n: int) -> None:
     """Weight decay, batch and learning rate for `n` training images."""
+    factor = choices["optimizer.rate_factor"]
+    times = "" if factor == 1 else f", times {factor:.3g}"
+    if times and choices["optimizer.lr"] != "auto":
+        raise UsageError(
+            f"optimizer.rate_factor = {factor:g} multiplies the rates that auto takes, and optimizer.lr = "
+            f"{choices['optimizer.lr']:g} is given: leave one of the two out"
+        )
+    choices.put("optimizer.rate_factor", 1.0)  # used: the rates below hold it
     if choices["model.name"] in HYBRIDS and choices["objective.name"] == "supervised":
         choices.choose("optimizer.name", "muon", "it learns most in the fewest steps of this family of models")
     choices.choose("optimizer.name", "adamw", "usual for transformers")
     if choices["optimizer.name"] == "muon":
         choices.choose("batch_size", min(64, max(2, n // 2)), "small batches, many steps")
-        choices.choose("optimizer.lr", 0.015, "for biases and the classifier, beside Muon")
-        choices.choose("optimizer.matrix_lr", MATRIX_LR, "of the filters, whose size Muon keeps")
+        choices.choose("optimizer.lr", factor * 0.015, f"for biases and the classifier, beside Muon{times}")
+        choices.choose("optimizer.matrix_lr", factor * MATRIX_LR, f"of the filters, whose size Muon keeps{times}")
     elif choices["optimizer.matrix_lr"] == "auto":
         choices.put("optimizer.matrix_lr", MATRIX_LR)  # not used, so not told
     sgd = choices["optimizer.name"] == "sgd"
@@ -177,7 +186,7 @@ def resolve_optimizer(choices: Choices, n: int) -> None:
     choices.choose("batch_size", batch, f"{n:,} training images: {n // batch} steps an epoch")
     batch = choices["batch_size"]
     rate = (0.05 if sgd else 2.5e-3) * math.sqrt(batch / 64)
-    choices.choose("optimizer.lr", float(f"{rate:.2g}"), f"scaled to batch {batch}")
+    choices.choose("optimizer.lr", factor * float(f"{rate:.2g}"), f"scaled to batch {batch}{times}")
 
 
 def resolve_selection(choices: Choices, split: Split) -> None:

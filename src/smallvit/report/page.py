@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from smallvit.console import warn
 from smallvit.errors import RunError
@@ -25,7 +26,17 @@ PAGE_BYTES = 8_000_000  # a page above this is written without images
 OPEN_PICTURES = 12  # mistakes per run; the others are folded away
 
 
-def write_report(runs: Sequence[RunFolder], out: Path, title: str, verdicts: Sequence[Verdict] = ()) -> Path:
+class Extra(NamedTuple):
+    """A section that not every page has, before all others."""
+
+    id: str
+    title: str
+    html: str
+
+
+def write_report(
+    runs: Sequence[RunFolder], out: Path, title: str, verdicts: Sequence[Verdict] = (), extras: Sequence[Extra] = ()
+) -> Path:
     """Write the page for one or more finished runs to `out`; `verdicts` are what else is to be said of them.
 
     Runs that differ in nothing but the seed are summed up by their mean; what runs share is shown once.
@@ -36,16 +47,17 @@ def write_report(runs: Sequence[RunFolder], out: Path, title: str, verdicts: Seq
     judged = judged_together(runs, contents)
     for old in outdated(contents):
         warn(f"{old.word[0].lower()}{old.word[1:]}. {old.text}")
-    page = _render(contents, judged, title, verdicts, IMAGE_BYTES)
+    page = _render(contents, judged, title, verdicts, extras, IMAGE_BYTES)
     if len(page.encode()) > PAGE_BYTES:
-        page = _render(contents, judged, title, verdicts, 0)
+        page = _render(contents, judged, title, verdicts, extras, 0)
     write_text(out, page)
     return out
 
 
 def _render(
-    contents: Sequence[Content], judged: Sequence[Content], title: str, verdicts: Sequence[Verdict], image_bytes: int
-) -> str:
+    contents: Sequence[Content], judged: Sequence[Content], title: str, verdicts: Sequence[Verdict],
+    extras: Sequence[Extra], image_bytes: int,
+) -> str:  # fmt: skip
     """`contents` are all runs; `judged` the same, but folds of one group as one."""
     from jinja2 import Environment, StrictUndefined
 
@@ -56,6 +68,7 @@ def _render(
     accuracy = sections.accuracy_section(judged, compared=bool(verdicts), folds=folds)
     page = environment.from_string(template).render(
         title=title,
+        extras=extras,
         runs=contents,
         judged=judged,
         many=len(contents) > 1,

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-from smallvit.console import say
+from smallvit.console import quiet, say
 from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.objectives.base import objectives
-from smallvit.planning.plan import Plan
+from smallvit.planning.plan import Plan, read_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import DIFFERENCE, stored_difference
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.ownership import sole_owner
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.loop import Training
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
+from smallvit.training.together import lost, wait_for_folder
 from smallvit.training.wandb import WandbLog
+from smallvit.types import ALONE, World
 
 LogType = type[TensorBoardLog] | type[WandbLog]
 LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
@@ -29,27 +33,35 @@ LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
 
 def execute(
     run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: Training | None = None,
-    started: float | None = None,
+    started: float | None = None, world: World = ALONE,
 ) -> None:  # fmt: skip
     """Train, judge, report: from wherever the folder, which is held, stands.
 
     A new run goes on with the `training` of its planning. `started` is when the clock of a budget began
-    (time.monotonic).
+    (time.monotonic). Of several processes that train together the first one judges and reports.
     """
     started = time.monotonic() if started is None else started
     check_device(plan.recipe.device)
     try:
         with fixed_threads(resolved(plan.recipe.threads)):
             t = training or _build(run, plan)
+            t.world = world
+            _check_shares(t)
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
             try:
                 run_session(run.path, t, open_logs, spent=time.monotonic() - started)
             except Collapsed as error:  # the run ends here, with all that shows it
                 collapse = str(error)
+            except RuntimeError as error:
+                if world.size == 1:
+                    raise
+                raise lost(error) from error
             finally:
                 for log in open_logs:
                     log.close()
+            if not world.writes:
+                return
             say("judging the model and writing the report")
             finish(run, t, plan.images, plan.split, plan.floors, collapse)
             page = report_runs([run], run.path / "report.html")
@@ -57,6 +69,27 @@ def execute(
                 raise Collapsed(f"{collapse}. The report shows its course: {page}")
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
+
+
+def resume_run(run: RunFolder, logs: Sequence[LogType] = (), world: World = ALONE) -> None:
+    """Go on with a run that is not finished."""
+    with sole_owner(run.path) if world.writes else nullcontext():
+        execute(run, read_plan(run), logs, world=world)
+
+
+def train_along(world: World) -> Path:
+    """The part of one of several processes in a run that another one plans and writes."""
+    folder = wait_for_folder()
+    run = RunFolder(folder)
+    with quiet():
+        execute(run, read_plan(run), world=world)
+    return folder
+
+
+def _check_shares(t: Training) -> None:
+    size, batch = t.world.size, t.loader.batch_size
+    if batch % size:
+        raise UsageError(f"--batch-size {batch} cannot be shared by {size} processes: give a multiple of {size}")
 
 
 def _build(run: RunFolder, plan: Plan) -> Training:

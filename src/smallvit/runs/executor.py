@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -35,6 +35,7 @@ class Ended(NamedTuple):
     path: Path
     cpu_seconds: float | None
     problem: str  # what it said where it failed; empty where it did not
+    stopped: bool = False  # it was asked to stop, and can be gone on with
 
     @property
     def well(self) -> bool:
@@ -61,6 +62,9 @@ class Source(Protocol):
 
     def tell(self, ended: Ended) -> None: ...
 
+    def given_up(self) -> Iterable[Path]:
+        """Running ones that are not worth going on with: they save what they have and stop."""
+
 
 class Listed:
     """Runs that are all known before the first one starts."""
@@ -74,6 +78,9 @@ class Listed:
     def tell(self, ended: Ended) -> None:
         pass
 
+    def given_up(self) -> Iterable[Path]:
+        return ()
+
 
 def run_all(
     source: Source, jobs: int, *, go_on: str, total: int | None = None, keep_going: bool = False,
@@ -86,6 +93,7 @@ def run_all(
     """
     launch = launch or Process
     active: dict[Path, Job] = {}
+    stopped: set[Path] = set()
     failed: list[Ended] = []
     with stop_signals() as stop, following(total) as view:
         try:
@@ -97,14 +105,17 @@ def run_all(
                     break
                 time.sleep(POLL_SECONDS)
                 view.update()
-                for ended in _collect(active):
+                for path in {*source.given_up()} & active.keys() - stopped:
+                    stopped.add(path)
+                    active[path].stop()
+                for ended in _collect(active, stopped):
                     view.ended(ended.path)
                     source.tell(ended)
-                    if ended.problem and not stop.is_set():
+                    if ended.problem and not ended.stopped and not stop.is_set():
                         failed.append(ended)
                 if failed and not keep_going:
-                    path, _, problem = failed[0]
-                    raise SmallvitError(f"the run {path} failed: {problem}\ngo on with `{go_on}`")
+                    first = failed[0]
+                    raise SmallvitError(f"the run {first.path} failed: {first.problem}\ngo on with `{go_on}`")
         finally:
             _stop(active, source)
     if stop.is_set():
@@ -112,13 +123,13 @@ def run_all(
     return failed
 
 
-def _collect(active: dict[Path, Job]) -> list[Ended]:
+def _collect(active: dict[Path, Job], stopped: Container[Path] = ()) -> list[Ended]:
     """Take out of `active` what has ended."""
     exits = {path: ended for path, job in active.items() if (ended := job.poll())}
     for path in exits:
         del active[path]
     return [
-        Ended(path, ended.cpu_seconds, _last_words(path, ended.status) if ended.status else "")
+        Ended(path, ended.cpu_seconds, _last_words(path, ended.status) if ended.status else "", path in stopped)
         for path, ended in exits.items()
     ]
 
@@ -127,8 +138,9 @@ def _stop(active: dict[Path, Job], source: Source) -> None:
     """All that run save what they have; the source hears of each."""
     for job in active.values():
         job.stop()
+    stopped = set(active)
     while active:
-        for ended in _collect(active):
+        for ended in _collect(active, stopped):
             source.tell(ended)
         time.sleep(POLL_SECONDS / 10)
 
@@ -169,7 +181,12 @@ class Process:
         # Its own session: a Ctrl-C reaches us alone, and we tell the children.
         with (path / "log.txt").open("ab") as log:
             self.child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_child_env()
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": child_path()},
             )
 
     def poll(self) -> Exit | None:
@@ -185,8 +202,8 @@ class Process:
         self.child.terminate()
 
 
-def _child_env() -> dict[str, str]:
-    """The child must find the package the parent uses, installed or not."""
+def child_path() -> str:
+    """PYTHONPATH of a child: it must find the package the parent uses, installed or not."""
     root = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
+    return os.pathsep.join([root, inherited] if inherited else [root])

@@ -108,13 +108,13 @@ def runs_inside(folder: Path) -> list[str]:
 
 
 @contextmanager
-def claimed(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+def claimed(path: str | Path, overwrite: bool = False, group_is_held: bool = False) -> Iterator[Path]:
     """An empty folder for a new run, held by this process alone; a used one is refused unless `overwrite`.
 
-    Nothing is deleted before the folder and all runs in it are held.
+    Nothing is deleted before the folder and all runs in it are held. `group_is_held`: by this process, too.
     """
     path = Path(path)
-    check_free(path, overwrite)
+    check_free(path, overwrite, group_is_held)
     make_folder(path)
     with sole_owner(path):
         _check_content(path, overwrite)  # once more: it may have been filled until it was ours
@@ -133,11 +133,12 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def check_free(path: str | Path, overwrite: bool = False) -> None:
+def check_free(path: str | Path, overwrite: bool = False, group_is_held: bool = False) -> None:
     """Refuse a folder that `claimed` would refuse, before hours of work."""
     path = Path(path)
     _check_content(path, overwrite)
-    group = [path.parent] if path.name in _members(path.parent) else []  # it may be about to start this run
+    # Another process that holds the group may be about to start this run.
+    group = [path.parent] if path.name in _members(path.parent) and not group_is_held else []
     for folder in (path, *_runs_within(path), *group):
         refuse_owned(folder)
 
@@ -194,12 +195,13 @@ def _is_bare_lock(entry: Path) -> bool:
     )
 
 
-_MARKS = ("recipe.json", "group.json")
+_MARKS = ("recipe.json", "group.json", "tune.json")
 _FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is before a folder is a run
 _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
-    "features.safetensors", "probe.json", "decision.json", "label-errors.csv",
+    "features.safetensors", "probe.json", "decision.json", "trial.json", "tune.json", "spent.json", "best.toml",
+    "label-errors.csv",
 }  # fmt: skip
 
 

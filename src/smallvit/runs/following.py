@@ -26,13 +26,14 @@ class Follower:
         self.inode = self.offset = 0
         self.step, self.steps = 0, 1
         self.note = "starting"
+        self.course: list[tuple[float, float]] = []  # share of the steps that were done, validation accuracy then
 
     def look(self) -> bool:
         """Read what is new; whether there was anything."""
         try:
             now = self.file.stat()
             if now.st_ino != self.inode or now.st_size < self.offset:  # a resumed run writes its records anew
-                self.inode, self.offset = now.st_ino, 0
+                self.inode, self.offset, self.course = now.st_ino, 0, []
             if now.st_size == self.offset:
                 return False
             with self.file.open("rb") as file:
@@ -53,6 +54,7 @@ class Follower:
         except (ValueError, KeyError, TypeError):  # it is only looked at here; reading the run says what is wrong
             return
         if "val_accuracy" in record:
+            self.course.append((self.share, record["val_accuracy"]))
             self.note = f"val {record['val_accuracy']:.1%}"
         elif self.note == "starting":
             self.note = ""

@@ -16,6 +16,7 @@ from smallvit.runs.axes import Place
 from smallvit.runs.executor import Listed, run_all, tell_cores
 from smallvit.runs.folder import RunFolder, claimed, make_folder
 from smallvit.runs.members import add_member, is_group, members_of, read_group, write_group
+from smallvit.runs.places import LOCAL, place_called
 
 
 class Planned(NamedTuple):
@@ -48,13 +49,15 @@ def claimed_group(
         yield path
 
 
-def grow_group(folder: Path, name: str, run: Planned, command: str, title: str = "") -> Path:
+def grow_group(
+    folder: Path, name: str, run: Planned, command: str, title: str = "", group_is_held: bool = False
+) -> Path:
     """Plan one more member, in the folder `name`; the group is made where there is none."""
     folder.mkdir(parents=True, exist_ok=True)
     if not is_group(folder):
         write_group(folder, {"title": title, "command": command}, {})
     add_member(folder, name, run.place)
-    with claimed(folder / name, overwrite=True) as path:
+    with claimed(folder / name, True, group_is_held) as path:
         write_plan(path, run.plan, command)
     return folder / name
 
@@ -72,8 +75,12 @@ def diagnosis_of(folder: Path) -> Diagnosis | None:
     return asked
 
 
-def run_members(folder: Path, jobs: int) -> None:
-    """Run the unfinished members, `jobs` at a time."""
+def run_members(folder: Path, jobs: int, on: str = LOCAL) -> None:
+    """Run the unfinished members, `jobs` at a time, on this machine or a cluster."""
     waiting = [member.path for member in members_of(folder) if not RunFolder(member.path).finished]
-    tell_cores(waiting, jobs)
-    run_all(Listed(waiting), jobs, go_on=f"smallvit resume {folder}", total=len(waiting))
+    if not waiting:
+        return
+    launch = place_called(on)
+    if on == LOCAL:
+        tell_cores(waiting, jobs)
+    run_all(Listed(waiting), jobs, go_on=f"smallvit resume {folder}", total=len(waiting), launch=launch)

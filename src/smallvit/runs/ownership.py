@@ -40,6 +40,14 @@ def refuse_owned(folder: Path) -> None:
             pass
 
 
+def is_owned(folder: Path) -> bool:
+    try:
+        refuse_owned(folder)
+    except RunError:
+        return True
+    return False
+
+
 def _lock(file: TextIO) -> bool:
     """Where there are no such locks (Windows, some network file systems) nothing is held."""
     try:

@@ -19,14 +19,11 @@ from smallvit.training.initial import load_initial_weights
 from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
 from smallvit.training.step import Step, wrap
-from smallvit.types import ALONE, World
 
 WHITENED = 500  # images that the first filters are made of
 
 
-def build_training(
-    recipe: Recipe, images: ImageSet, split: Split, with_init: bool = True, world: World = ALONE
-) -> Training:
+def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bool = True) -> Training:
     """`with_init` is off where a stored state follows: the file that the run began with may be gone by then."""
     device = torch.device(recipe.device)
     data = recipe.data
@@ -50,7 +47,6 @@ def build_training(
         recipe.seed,
         balanced=data.balanced,
         repeats=recipe.augment.repeats,
-        world=world,
     )
     training = Training(
         recipe=recipe,
@@ -62,7 +58,6 @@ def build_training(
         val_rows=split.val,
         num_classes=len(images.class_names),
         device=device,
-        world=world,
         starting_weights=said,
         transferred=transferred,
     )

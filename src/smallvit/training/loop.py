@@ -18,6 +18,7 @@ from smallvit.data.loader import Loader
 from smallvit.data.preparation import Preparation
 from smallvit.evaluation.metrics import Score
 from smallvit.models.features import Backbone
+from smallvit.models.sharing import sharing
 from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import EvalData
 from smallvit.randomness import generator, key_of
@@ -25,6 +26,7 @@ from smallvit.recipe import Recipe, resolved
 from smallvit.training.optimizer import learning_rate
 from smallvit.training.selection import Best
 from smallvit.training.step import Step
+from smallvit.training.together import mean_gradients
 from smallvit.types import ALONE, Context, Loss, View, World
 
 
@@ -135,18 +137,23 @@ def train(t: Training) -> Iterator[Tick]:
 
 def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
     seed, precision = t.recipe.seed, resolved(t.recipe.precision)
-    # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone.
-    _seed_global(key_of(seed, "step", t.done), t.device)
+    # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone, and on
+    # which part of the batch is looked at here.
+    _seed_global(key_of(seed, "step", t.done, *[t.world.rank] * (t.world.rank > 0)), t.device)
     draw = generator(seed, "objective", t.done, device=t.device)
     ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs))
     t.step.train()
     for group in t.optimizer.param_groups:
         group["lr"] = lr  # a group of its own rate multiplies it by its lr_scale
     batch = t.loader.batch(epoch, number)
-    with torch.autocast(t.device.type, torch.bfloat16, enabled=precision == "bf16"):
+    with (
+        torch.autocast(t.device.type, torch.bfloat16, enabled=precision == "bf16"),
+        sharing(t.world, grids=len(t.step.auxiliaries) > 0),
+    ):
         loss: Loss = t.wrapped(batch, ctx)
     t.optimizer.zero_grad(set_to_none=True)
     loss.total.backward()
+    mean_gradients(t.step, t.world)
     # With clipping off the norm is still wanted: it shows the first step that is no number.
     limit = t.recipe.optimizer.clip or float("inf")
     grad_norm = torch.nn.utils.clip_grad_norm_(t.step.parameters(), limit)

@@ -23,6 +23,7 @@ from smallvit.runs.atomic import append_line, read_lines, write_text
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.loop import Tick, Training, train
 from smallvit.training.replan import decide, is_due, read_decision, write_decision
+from smallvit.training.together import any_of, as_first
 
 LOG_STEPS = 10  # steps between two records; reading the loss waits for the device, so not at every step
 
@@ -58,14 +59,16 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
     with fixed_threads(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
             recorder.add(tick)
-            if is_due(t, recorder.clock()[0]):
-                t.decision = decide(t, *recorder.clock())
-                if t.world.writes:
-                    write_decision(folder, t.decision, t.planned)
+            if t.recipe.replan and t.decision is None:
+                spent, trained = as_first(recorder.clock(), t.world)
+                if is_due(t, spent):
+                    t.decision = decide(t, spent, trained)
+                    if t.world.writes:
+                        write_decision(folder, t.decision, t.planned)
             advance(1, note=recorder.note, total=t.decision.total if t.decision else t.total)
             if tick.kept and t.recipe.select == "best" and t.world.writes:
                 save_model(folder / "state" / "best.safetensors", t.evaluated, {"epoch": tick.epoch, "step": tick.step})
-            stopping = stop.is_set()
+            stopping = any_of(stop.is_set(), t.world)
             if stopping or tick.step == t.total or time.monotonic() - saved >= t.recipe.checkpoint_seconds:
                 recorder.check()  # what is saved can be gone on with
                 save_state(state, t, recorder.state())

@@ -1,0 +1,41 @@
+"""The command that searches for settings: tune."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import typer
+
+from smallvit.commands import STARTED
+from smallvit.commands.options import Spec, announce, asked_for, flag, show_results, takes
+
+
+@takes(
+    "data budget trials space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
+    "jobs on device threads precision overwrite quiet",
+    data=Spec(
+        Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
+        default=inspect.Parameter.empty,
+    ),
+    budget=flag(str, "Time for all trials and the final model, e.g. 2h; default 30m where no --trials are given."),
+    trials=flag(int, "Stop after so many trials; the default recipe is the first."),
+    space=Spec(Annotated[str, typer.Option(help="What may change: small, wide, or a .toml file.")], "small"),
+    epochs=flag(int, "Of each trial and of the final model, instead of a budget."),
+    jobs=flag(int, "Trials at once; default as many as there are cores.", min=1),
+)
+def tune(**given: Any) -> None:
+    """Find the settings that suit these images: trials in a given time, best.toml, and a model trained with it."""
+    announce(given["quiet"])
+    from smallvit import api
+    from smallvit.tuning.page import about_gain
+
+    own = {name: given[name] for name in ("budget", "trials", "space", "out", "jobs", "on", "overwrite")}
+    flags = {name: value for name, value in asked_for(given).items() if name != "budget"}
+    tuned = api.tune(**flags, **own, show_progress=not given["quiet"], started=STARTED, command=api.command_line())
+    if not given["quiet"]:
+        verdict = about_gain(tuned.gain, len(tuned.trials))
+        typer.echo(f"{verdict.word}. {verdict.text}")
+    show_results([api.Run(tuned.final.path)], tuned.folder / "report.html", given["quiet"])
+    if not given["quiet"]:
+        typer.echo(f"recipe: smallvit train DATA --recipe {tuned.recipe}")

@@ -1,0 +1,138 @@
+"""One batch through a model in several processes: each takes its part of the images, and all get the features of all.
+
+So a loss sees the whole batch in every process, and needs to know nothing of the others: negatives, mixing, queues and
+centres are those of one process. What is small (heads, losses, augmentation) is computed by each anew; what is large, the
+model, is shared out. The gradient of the gathered features goes back to the part that made them, times the number of
+processes, so that the mean over processes of the gradients of all parameters is the gradient of the whole batch.
+
+B images, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from smallvit.types import ALONE, Features, World
+
+_WORLD: ContextVar[World] = ContextVar("world", default=ALONE)
+_GRIDS: ContextVar[bool] = ContextVar("grids", default=True)
+
+
+@contextmanager
+def sharing(world: World, grids: bool = True) -> Iterator[None]:
+    """Inside, backbones share every batch with the other processes, which must all do the same.
+
+    `grids`: those of the features are wanted, too; they are large.
+    """
+    if world.size == 1:
+        yield
+        return
+    tokens = _WORLD.set(world), _GRIDS.set(grids)
+    try:
+        yield
+    finally:
+        _WORLD.reset(tokens[0])
+        _GRIDS.reset(tokens[1])
+
+
+def shared(forward: Callable[[Tensor], Features], images_BCSS: Tensor) -> Features:
+    """`forward` of the images, of which this process computes its part where a batch is shared."""
+    world = _WORLD.get()
+    if world.size == 1:
+        return forward(images_BCSS)
+    if len(images_BCSS) % world.size:
+        raise ValueError(f"{len(images_BCSS)} images cannot be shared by {world.size} processes")
+    # Heads work on the features of all images, outside: their statistics are whole already.
+    with WholeBatchNorm():
+        own = forward(images_BCSS.chunk(world.size)[world.rank])
+    return Features(gather(own.pooled_BD), tuple(map(gather, own.grids)) if _GRIDS.get() else ())
+
+
+def gather(own: Tensor) -> Tensor:
+    """Rows of all processes, in their order, where a batch is shared."""
+    world = _WORLD.get()
+    return own if world.size == 1 else _Gather.apply(own, world)
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, world: World) -> Tensor:
+        ctx.world, ctx.dtype = world, own.dtype
+        # Gloo knows no bf16.
+        parts = [
+            torch.empty_like(own, dtype=torch.float32, memory_format=torch.contiguous_format) for _ in range(world.size)
+        ]
+        dist.all_gather(parts, own.detach().float().contiguous())
+        return torch.cat(parts).to(own.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        world: World = ctx.world
+        return gradients[0].chunk(world.size)[world.rank].to(ctx.dtype) * world.size, None
+
+
+class WholeBatchNorm(TorchFunctionMode):
+    """Every BatchNorm that trains uses the statistics of the whole batch, whatever its class.
+
+    torch has SyncBatchNorm for GPUs only.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.batch_norm and (args[5] if len(args) > 5 else kwargs.get("training", False)):
+            return whole_batch_norm(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def whole_batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """F.batch_norm over the images of all processes, each with as many."""
+    world = _WORLD.get()
+    over = [axis for axis in range(input.ndim) if axis != 1]
+    shape = [1, -1, *[1] * (input.ndim - 2)]
+    x = input.float()
+    count = world.size * x.numel() // x.shape[1]
+    mean_C = _summed(x.sum(over)) / count
+    centred = x - mean_C.view(shape)
+    var_C = _summed(centred.square().sum(over)) / count
+    with torch.no_grad():
+        if running_mean is not None and running_var is not None:
+            running_mean.lerp_(mean_C.to(running_mean.dtype), momentum)
+            running_var.lerp_((var_C * (count / max(count - 1, 1))).to(running_var.dtype), momentum)
+    out = centred * (var_C + eps).rsqrt().view(shape)
+    if weight is not None:
+        out = out * weight.view(shape)
+    if bias is not None:
+        out = out + bias.view(shape)
+    return out.to(input.dtype)
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes; each of them depends on it, so its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        total = own.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor]:
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total)
+        return (total,)
+
+
+def _summed(own_C: Tensor) -> Tensor:
+    return _Sum.apply(own_C)

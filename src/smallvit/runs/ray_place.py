@@ -1,0 +1,142 @@
+"""Runs as tasks of a Ray cluster: each is `resume FOLDER` on a path that all machines see.
+
+The folder is the interface here, too. A task that is lost with its worker is started again elsewhere and goes on from the
+checkpoint in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import redirect_stderr, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smallvit.console import quiet
+from smallvit.errors import RunError, SmallvitError, UsageError
+from smallvit.recipe import resolved
+from smallvit.runs.execution import resume_run
+from smallvit.runs.executor import Exit, Job, Launch, child_path
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.ownership import is_owned
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+MOST_LOSSES = 5  # of one task, before its run counts as failed
+LOST = 3  # status of a run whose workers were lost so often
+
+
+def ray_place(address: str) -> Launch:
+    """Start or join a cluster; what launches runs there. `address` is ray, or ray://HOST:PORT."""
+    ray = load_ray()
+    if not ray.is_initialized():
+        _join(ray, address)
+    # A process of its own for each run: what one leaves behind is no other's.
+    task = ray.remote(max_calls=1, max_retries=MOST_LOSSES, retry_exceptions=False)(resume_there)
+
+    def launch(path: Path) -> Job:
+        recipe = RunFolder(path).recipe
+        needs: dict[str, Any] = {
+            "num_cpus": resolved(recipe.threads),
+            "num_gpus": int(recipe.device.startswith("cuda")),
+        }
+        _check_room(ray, path, needs)
+        return RayJob(ray, task.options(**needs, name=path.name).remote(str(path.resolve())), path)
+
+    return launch
+
+
+def room_on_ray(threads: int) -> int:
+    """How many runs of so many threads the cluster holds at once."""
+    return max(1, int(load_ray().cluster_resources().get("CPU", 1)) // threads)
+
+
+class RayJob:
+    """A run that is somewhere in the cluster."""
+
+    def __init__(self, ray: Any, task: ObjectRef[tuple[int, float]], path: Path) -> None:
+        self.ray, self.task, self.path = ray, task, path
+
+    def poll(self) -> Exit | None:
+        ready, _ = self.ray.wait([self.task], timeout=0)
+        if not ready:
+            return None
+        try:
+            return Exit(*self.ray.get(self.task))
+        except self.ray.exceptions.TaskCancelledError:
+            return Exit(1, None)
+        except self.ray.exceptions.RayError as error:
+            _note(self.path, f"the run was lost with its worker more than {MOST_LOSSES} times: {error}")
+            return Exit(LOST, None)
+
+    def stop(self) -> None:
+        self.ray.cancel(self.task)  # an interrupt, as Ctrl-C: the run saves what it has
+
+
+def resume_there(path: str) -> tuple[int, float]:
+    """In a worker: the run to its end. Exit status and processor time; what it says goes to log.txt."""
+    folder, began = Path(path), time.process_time()
+    if not (folder / "recipe.json").is_file():
+        raise FileNotFoundError(f"{folder} is not seen on this machine: give an --out that all machines share")
+    with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stderr(log):
+        try:
+            _wait_for_the_lost(folder)
+            if not (run := RunFolder(folder)).finished:
+                with quiet():
+                    resume_run(run)
+        except SmallvitError as error:
+            print(f"smallvit: {error}", file=log)
+            return error.exit_status, time.process_time() - began
+    return 0, time.process_time() - began
+
+
+def _wait_for_the_lost(folder: Path, seconds: float = 30.0) -> None:
+    """A worker that is being ended may hold the run for a moment still."""
+    until = time.monotonic() + seconds
+    while is_owned(folder) and time.monotonic() < until:
+        time.sleep(0.2)
+
+
+def _join(ray: Any, address: str) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
+    common: dict[str, Any] = {
+        "logging_level": "ERROR", "log_to_driver": False, "runtime_env": {"env_vars": {"PYTHONPATH": child_path()}},
+    }  # fmt: skip
+    if address.startswith("ray://"):
+        try:
+            ray.init(address, **common)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UsageError(f"--on {address}: no Ray cluster answers there: {error}") from None
+        return
+    with suppress(ConnectionError):  # one that runs on this machine already
+        ray.init("auto", **common)
+        return
+    ray.init(include_dashboard=False, num_cpus=os.cpu_count(), **common)
+
+
+def _check_room(ray: Any, path: Path, needs: dict[str, Any]) -> None:
+    """A task that no machine can hold would wait for ever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(node.get("CPU", 0) >= needs["num_cpus"] and node.get("GPU", 0) >= needs["num_gpus"] for node in nodes):
+        most = max((node.get("CPU", 0) for node in nodes), default=0)
+        raise RunError(
+            f"{path} needs {needs['num_cpus']} threads and {needs['num_gpus']} GPUs, and no machine of the cluster has them (at "
+            f"most {most:.0f} CPUs): give --threads {max(1, int(most))}"
+        )
+
+
+def _note(path: Path, text: str) -> None:
+    with (path / "log.txt").open("a", encoding="utf-8") as log:
+        print(text, file=log)
+
+
+def load_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--on ray needs the package ray: pip install 'smallvit[ray]'") from None
+    if sys.platform == "win32":
+        raise UsageError("--on ray: Ray is not tried on Windows; leave it out")
+    return ray

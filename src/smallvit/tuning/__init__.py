@@ -1,0 +1,1 @@
+"""`smallvit tune`: which settings suit these images, found by training with many of them in a given time."""

@@ -1,0 +1,143 @@
+"""The trials of a search as a source of runs: planned when there is room, followed, ended early, counted."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from smallvit.console import quiet, say
+from smallvit.errors import SmallvitError
+from smallvit.planning.length import Clock
+from smallvit.planning.plan import make_plan
+from smallvit.recipe import Recipe, with_settings
+from smallvit.runs.axes import Place
+from smallvit.runs.executor import Ended
+from smallvit.runs.following import Follower
+from smallvit.runs.group import Planned, grow_group
+from smallvit.tuning.folder import Stored, Tuning, update_trial, write_trial
+from smallvit.tuning.search import Trial, falls_behind, propose
+
+FINAL_SHARE = 0.25  # of the time, for the model that is trained at the end
+AIMED_TRIALS = 12  # of full length, where their number is not given; those that end early make room for more
+
+
+class Trials:
+    """Asked for a run when there is room, told of every one that ends."""
+
+    def __init__(self, tuning: Tuning, started: float) -> None:
+        self.tuning = tuning
+        self.begun = started - tuning.spent  # when it would have begun if it had never stopped
+        found = tuning.trials()
+        self.known = {trial.number: trial for trial in found}
+        self.waiting = [trial.number for trial in found if trial.state == "running"]  # of a search that was stopped
+        self.running: dict[Path, Follower] = {}
+        self.since: dict[Path, float] = {}
+
+    # ---- a source of runs ----------------------------------------------------------------------------
+
+    def ask(self) -> Path | None:
+        if self.waiting:
+            return self._start(self.waiting.pop(0))
+        while self._is_room():
+            number = len(self.known)
+            trial = self._plan(number)
+            self.known[number] = trial
+            if trial.state == "running":
+                return self._start(number)
+            say(f"trial {number} cannot be trained: {trial.problem}")
+        return None
+
+    def given_up(self) -> Iterable[Path]:
+        """The worse half at each rung. The default is never among them: the others are measured by it."""
+        behind = []
+        for path, follower in self.running.items():
+            number = _number(path)
+            if follower.look() and number:
+                own = self.known[number]._replace(course=tuple(follower.course))
+                self.known[number] = own
+                others = [trial for trial in self._with_courses() if trial.number != number]
+                if falls_behind(own, others):
+                    update_trial(path, {"ended_early": True})
+                    behind.append(path)
+        return behind
+
+    def tell(self, ended: Ended) -> None:
+        path, number = ended.path, _number(ended.path)
+        follower = self.running.pop(path)
+        follower.look()
+        update_trial(path, {"seconds": round(time.monotonic() - self.since.pop(path), 1)})
+        if ended.problem and not ended.stopped:
+            update_trial(path, {"problem": ended.problem.splitlines()[-1]})
+        self.known[number] = self.tuning.trials()[number]
+        self.tuning.spend(time.monotonic() - self.begun)
+
+    # ---- parts ---------------------------------------------------------------------------------------
+
+    def _start(self, number: int) -> Path:
+        path = self.tuning.trial(number)
+        self.running[path] = Follower(path)
+        self.since[path] = time.monotonic()
+        return path
+
+    def _with_courses(self) -> list[Trial]:
+        courses = {_number(path): tuple(follower.course) for path, follower in self.running.items()}
+        return [
+            trial._replace(course=courses.get(trial.number, trial.course))
+            for trial in self.known.values()
+            if trial.state != "failed"
+        ]
+
+    def _is_room(self) -> bool:
+        asked = self.tuning.asked
+        if asked.trials is not None and len(self.known) >= asked.trials:
+            return False
+        if asked.budget is None or not self.known:
+            return True
+        time_left = (1 - FINAL_SHARE) * asked.budget - (time.monotonic() - self.begun)
+        return time_left >= 0.9 * (trial_seconds(asked.budget, asked.trials, asked.jobs) or 0)
+
+    def _plan(self, number: int) -> Trial:
+        """A trial that is planned in its folder; one that cannot be is a result, too."""
+        tuning = self.tuning
+        values = settings = {}
+        if number:
+            values = propose(tuning.space, tuning.basis, list(self.known.values()), tuning.recipe.seed)
+            settings = tuning.space.settings(values, tuning.basis)
+        path, place = tuning.trial(number), Place(arm=tuning.trial(number).name)
+        try:
+            recipe = trial_recipe(tuning, settings)
+            with quiet():
+                plan = make_plan(recipe, Clock(time.monotonic(), turns=1), with_floors=False)
+        except SmallvitError as error:
+            if not number:
+                raise
+            write_trial(path, Stored(values=values, settings=settings, problem=str(error)))
+            return Trial(number, values, "failed", problem=str(error))
+        grow_group(tuning.path, place.folder, Planned(place, plan), tuning.asked.command, group_is_held=True)
+        write_trial(path, Stored(values=values, settings=settings))
+        return Trial(number, values)
+
+
+def trial_recipe(tuning: Tuning, settings: dict[str, Any]) -> Recipe:
+    """The default with these settings, for the time of a trial, judged on validation images."""
+    asked = tuning.asked
+    always: dict[str, Any] = {"data.sealed": True, "threads": asked.threads}
+    if seconds := trial_seconds(asked.budget, asked.trials, asked.jobs):
+        always["budget"] = seconds
+    elif settings:  # no clock decides: a search that is repeated tries the same
+        always |= {key: tuning.basis[key] for key in ("precision", "epochs")}
+    return with_settings(tuning.recipe, always | settings)
+
+
+def trial_seconds(budget: float | None, trials: int | None, jobs: int) -> float | None:
+    """Of one trial, so that so many of them fit beside each other; None where no time was given."""
+    if budget is None:
+        return None
+    return (1 - FINAL_SHARE) * budget / math.ceil((trials or AIMED_TRIALS) / jobs)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("trial-"))

@@ -1,0 +1,196 @@
+"""`smallvit tune`: trials within a time, the best recipe of them, and one model trained with it on all but the test part.
+
+The default recipe is the first trial, so that what tuning brings is known. Validation images judge the trials; the test
+part is looked at once, by the final model.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from smallvit.console import duration, quiet, say, warn
+from smallvit.errors import RunError, UsageError
+from smallvit.objectives.base import objectives
+from smallvit.planning.cut_short import most_trials
+from smallvit.planning.flags import make_recipe
+from smallvit.planning.length import Clock
+from smallvit.planning.plan import make_plan, show_plan
+from smallvit.recipe import parse_duration, with_settings
+from smallvit.runs.axes import Place
+from smallvit.runs.comparison import Comparison, Side, over_images
+from smallvit.runs.executor import Launch, Listed, run_all
+from smallvit.runs.folder import RunFolder, claimed
+from smallvit.runs.group import Planned, grow_group
+from smallvit.runs.members import write_group
+from smallvit.runs.ownership import is_owned, sole_owner
+from smallvit.runs.places import LOCAL, check_place, place_called
+from smallvit.tuning.best import write_best
+from smallvit.tuning.folder import FINAL, Asked, Tuning, open_tuning, stored_trial, write_asked
+from smallvit.tuning.page import write_page
+from smallvit.tuning.search import Trial, load_optuna
+from smallvit.tuning.space import read_space
+from smallvit.tuning.trials import FINAL_SHARE, Trials, trial_recipe, trial_seconds
+
+USUAL_BUDGET = "30m"
+LEAST_SECONDS = 10.0  # of a trial
+
+
+class Tuned(NamedTuple):
+    """What a search found."""
+
+    folder: Path
+    trials: list[Trial]
+    best: Trial
+    gain: Comparison | None  # the best trial against the default on the validation images; None where it is the default
+    final: RunFolder
+
+    @property
+    def recipe(self) -> Path:
+        """What `train --recipe` takes."""
+        return self.folder / "best.toml"
+
+
+def tune(
+    data: str | Path | None = None, *, budget: str | float | None = None, trials: int | None = None,
+    space: str | Path = "small", out: str | Path | None = None, recipe: str | Path = "default",
+    settings: Mapping[str, Any] | None = None, jobs: int | None = None, overwrite: bool = False,
+    show_progress: bool = True, started: float | None = None, on: str = LOCAL, command: str = "smallvit.tune(...)",
+    **flags: Any,
+) -> Tuned:  # fmt: skip
+    """Search for the settings that suit these images, within `budget`, and train a model with them.
+
+    `space` says what may change: small, wide or a TOML file. With `trials` and `epochs` instead of a budget no clock
+    decides, and the same search finds the same with one job.
+    """
+    started = time.monotonic() if started is None else started
+    load_optuna()
+    check_place(on)
+    asked = make_recipe(recipe, settings, data=data, **flags)
+    found = read_space(space)
+    if not objectives()[asked.objective.name].classifies:
+        raise UsageError(
+            f"tune judges by accuracy, and {asked.objective.name} has no classifier: tune supervised training"
+        )
+    if trials is not None and trials < 2:
+        raise UsageError(f"--trials {trials}: give at least 2; the first is the default recipe")
+    if budget is None and trials is None:
+        budget = USUAL_BUDGET
+    trials = most_trials(trials)
+    seconds = parse_duration(budget) if isinstance(budget, str) else budget
+    if seconds and asked.epochs != "auto":
+        raise UsageError(f"budget and epochs = {asked.epochs} exclude each other: a budget sets the epochs")
+    cores = os.cpu_count() or 1
+    jobs = jobs or min(cores, trials or cores)
+    threads = asked.threads if isinstance(asked.threads, int) else max(1, cores // jobs)
+    if seconds and (one := trial_seconds(seconds, trials, jobs) or 0.0) < LEAST_SECONDS:
+        raise UsageError(
+            f"a budget of {duration(seconds)} leaves {one:.0f} s for a trial: give more time, or fewer --trials"
+        )
+    record = Asked(
+        command=command, recipe=asked.model_dump(exclude_unset=True), space=found.name,
+        parameters={name: parameter.model_dump(exclude_unset=True) for name, parameter in found.parameters.items()},
+        trials=trials, budget=seconds, jobs=jobs, threads=threads,
+    )  # fmt: skip
+    with quiet(not show_progress), claimed(out or _next_folder(asked.data.source), overwrite) as folder:
+        write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
+        return _search(write_asked(folder, record), started, place_called(on))
+
+
+def resume_tuning(folder: Path, on: str = LOCAL) -> Tuned:
+    with sole_owner(folder):
+        return _search(open_tuning(folder), time.monotonic(), place_called(on))
+
+
+def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
+    """From wherever the folder, which is held, stands."""
+    asked = tuning.asked
+    go_on = f"smallvit resume {tuning.path}"
+    if not (tuning.final / "recipe.json").is_file():
+        one = trial_seconds(asked.budget, asked.trials, asked.jobs)
+        each = f", about {duration(one)} each" if one else ""
+        say(f"{asked.jobs} trials at a time, {asked.threads} threads each{each}; the space is {asked.space}")
+        source = Trials(tuning, started)
+        _wait_for_others(tuning)
+        run_all(source, asked.jobs, go_on=go_on, total=asked.trials, keep_going=True, launch=launch)
+        tuning.spend(time.monotonic() - source.begun)
+        _plan_final(tuning, best_of(tuning), time.monotonic() - source.begun)
+    if not RunFolder(tuning.final).finished:
+        run_all(Listed([tuning.final]), 1, go_on=go_on, total=1, launch=launch)
+    tuned = _found(tuning)
+    write_best(tuning, tuned.best)
+    write_page(tuning, tuned.gain, tuned.best, tuning.path / "report.html")
+    return tuned
+
+
+def report_tuning(folder: Path, out: Path) -> Path:
+    """The page of a search that has ended, anew."""
+    tuning = open_tuning(folder)
+    if not (tuning.final / "results.json").is_file():
+        raise RunError(f"{folder} is not finished: go on with `smallvit resume {folder}`")
+    found = _found(tuning)
+    return write_page(tuning, found.gain, found.best, out)
+
+
+def _found(tuning: Tuning) -> Tuned:
+    best = best_of(tuning)
+    return Tuned(tuning.path, tuning.trials(), best, gain_of(tuning, best), RunFolder(tuning.final))
+
+
+def _wait_for_others(tuning: Tuning) -> None:
+    """Trials of a search that was killed may still run: they save what they have at their end, and it counts."""
+    told = False
+    while owned := [path for path in tuning.path.glob("trial-*") if is_owned(path)]:
+        if not told:
+            say(f"waiting for {', '.join(path.name for path in owned)}, which an earlier process started")
+            told = True
+        time.sleep(1)
+
+
+def best_of(tuning: Tuning) -> Trial:
+    done = [trial for trial in tuning.trials() if trial.state == "done"]
+    if not done:
+        problems = [trial.problem for trial in tuning.trials() if trial.problem]
+        raise RunError(f"no trial of {tuning.path} came to its end: {problems[0] if problems else 'give more time'}")
+    return max(done, key=lambda trial: (trial.accuracy, -trial.number))
+
+
+def gain_of(tuning: Tuning, best: Trial) -> Comparison | None:
+    if not best.number or not RunFolder(tuning.trial(0)).finished:
+        return None
+    sides = (("the best trial", best.number), ("the default", 0))
+    return over_images(*(Side(name, {Place(): RunFolder(tuning.trial(number))}) for name, number in sides))
+
+
+def _plan_final(tuning: Tuning, best: Trial, spent: float) -> None:
+    """The found settings, all images but the test part, and the time that is left."""
+    asked = tuning.asked
+    settings = stored_trial(tuning.trial(best.number)).settings
+    judged_by = tuning.basis["data.val"]
+    always: dict[str, Any] = {"data.sealed": False, "data.val": "none", "threads": tuning.recipe.threads}
+    if judged_by == "val":
+        always["data.train_on"] = "train+val"
+    elif isinstance(judged_by, str):
+        always["data.val"] = judged_by  # a part of another name is not for training
+    if asked.budget:
+        always["budget"] = max(asked.budget - spent, FINAL_SHARE / 2 * asked.budget)
+    recipe = with_settings(trial_recipe(tuning, settings), always)
+    say(f"the best of {len(tuning.trials())} trials is number {best.number}; training with it on all but the test part")
+    plan = make_plan(recipe, Clock(time.monotonic(), turns=1))
+    show_plan(plan)
+    if not len(plan.split.test):
+        warn(
+            "there is no test part: how good the final model is, is not known; its settings were chosen by the trials' images"
+        )
+    place = Place(arm=FINAL)
+    grow_group(tuning.path, FINAL, Planned(place, plan), asked.command, group_is_held=True)
+
+
+def _next_folder(source: str) -> Path:
+    number = 1
+    while (path := Path("runs") / f"{Path(source).stem}-tune-{number}").exists():
+        number += 1
+    return path

@@ -1,0 +1,119 @@
+"""`smallvit tune`: trials, the recipe they give, the model trained with it, the page; and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import smallvit
+from helpers import Outcome, ends_well, fails, run_here
+from smallvit import Run
+from smallvit.tuning.folder import open_tuning
+
+WORDS = ("tune", "digits", "--trials", "3", "--epochs", "2", "--per-class", "6", "--jobs", "1", "--threads", "1")
+SPACE = """
+["optimizer.rate_factor"]
+low = 0.3
+high = 3.0
+log = true
+default = 1.0
+[precision]
+choices = ["fp32"]
+"""
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("tuned")
+    space = folder / "space.toml"
+    space.write_text(SPACE)
+    return folder / "t", run_here(*WORDS, "--precision", "fp32", "--space", space, "--out", folder / "t")
+
+
+def test_the_default_is_first_and_the_best_is_trained_on_all_but_the_test_part(tuned: tuple[Path, Outcome]) -> None:
+    path, outcome = tuned
+    ends_well(outcome)
+    trials = open_tuning(path).trials()
+    assert [trial.state for trial in trials] == ["done"] * 3
+    assert trials[0].values == {}
+    parts = [Run(path / name).read("split.json")["parts"] for name in ("trial-000", "trial-001", "final")]
+    assert parts[0] == parts[1]
+    assert parts[0]["test"]["n"] == 0 and parts[0]["val"]["n"] > 0
+    assert "sealed" in parts[0]["test"]["how"]
+    assert parts[2]["val"]["n"] == 0 and parts[2]["test"]["n"] > 0
+    seen = {*parts[0]["train"]["rows"], *parts[0]["val"]["rows"]}
+    assert not seen & {*parts[2]["test"]["rows"]}  # the test part is the same images, whoever holds it out
+    assert Run(path / "final").results["evaluated_part"] == "test"
+
+
+def test_the_recipe_is_one_that_train_takes(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
+    path, outcome = tuned
+    assert outcome.out.splitlines()[-1] == f"recipe: smallvit train DATA --recipe {path / 'best.toml'}"
+    tree = tomllib.loads((path / "best.toml").read_text())
+    assert "smallvit.tune" not in tree["about"]["source"] or "trial" in tree["about"]["description"]
+    assert "source" not in tree["data"] and "per_class" not in tree["data"]
+    best = max(open_tuning(path).trials(), key=lambda trial: trial.accuracy or 0)
+    recipe = smallvit.make_recipe(path / "best.toml")
+    assert recipe.optimizer.rate_factor == best.values.get("optimizer.rate_factor", 1.0)
+    assert recipe.model.name == "auto"
+
+
+def test_the_page_shows_all_trials(tuned: tuple[Path, Outcome]) -> None:
+    page = (tuned[0] / "report.html").read_text()
+    assert "Tuning" in page and "optimizer.rate_factor" in page
+    assert "Within chance of the default" in page or "The default stays" in page or "Tuning has paid" in page
+    before = page
+    ends_well(run_here("report", tuned[0]))
+    assert (tuned[0] / "report.html").read_text() == before
+
+
+def test_a_killed_search_goes_on_where_it_was(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
+    path = shutil.copytree(tuned[0], tmp_path / "t")
+    for name in ("trial-002", "final"):
+        shutil.rmtree(path / name)
+    for name in ("best.toml", "report.html"):
+        (path / name).unlink()
+    # As a kill leaves it in the middle of a trial: planned, begun, not finished.
+    (path / "trial-001" / "results.json").unlink()
+    ends_well(run_here("resume", path))
+    for name in ("trial-001", "trial-002", "final"):
+        for file in ("model.safetensors", "predictions.safetensors"):
+            assert (path / name / file).read_bytes() == (tuned[0] / name / file).read_bytes(), (name, file)
+    assert (path / "best.toml").read_bytes() == (tuned[0] / "best.toml").read_bytes()
+
+
+def test_what_cannot_be_trained_is_a_result(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
+    """The values of a trial may not go together; the search tells it and goes on."""
+    space = tmp_path / "space.toml"
+    space.write_text('["model.name"]\nchoices = ["auto", "no_such_model"]\ndefault = "auto"\n')
+    path = tmp_path / "t"
+    words = [word if word != "3" else "4" for word in WORDS]
+    ends_well(run_here(*words, "--space", space, "--out", path))
+    trials = open_tuning(path).trials()
+    failed = [trial for trial in trials if trial.state == "failed"]
+    assert failed and all("no_such_model" in trial.problem for trial in failed)
+    assert "no_such_model" in (path / "report.html").read_text()
+
+
+def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
+    path = shutil.copytree(tuned[0], tmp_path / "t")
+    asked = json.loads((path / "tune.json").read_text())
+    (path / "tune.json").write_text(json.dumps(asked | {"jobs": -1}))
+    fails(run_here("resume", path), 1, "tune.json is damaged: jobs")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--trials", "1"), "give at least 2"),
+    (("--space", "huge"), "small, wide"),
+    (("--budget", "20s"), "give more time, or fewer --trials"),
+    (("--budget", "5m", "--epochs", "3"), "exclude each other"),
+    (("--recipe", "pretrain-simclr", "--trials", "3"), "has no classifier"),
+    (("--budget", "soon"), "no duration"),
+])  # fmt: skip
+def test_searches_that_cannot_be(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    fails(run_here("tune", "digits", *words, "--out", tmp_path / "t"), 2, message)
+    assert not (tmp_path / "t").exists()
