@@ -19,8 +19,8 @@ from smallvit.mistakes import mistakes_in_words
 from smallvit.models.aliases import architecture
 from smallvit.objectives.base import auxiliaries, objectives
 from smallvit.planning.plan import make_plan
-from smallvit.presets import preset_names, read_preset
 from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, validate
+from smallvit.recipes import preset_names, read_preset
 
 # ---- presets -----------------------------------------------------------------------------------------
 

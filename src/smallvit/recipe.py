@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from smallvit.errors import UsageError
 from smallvit.mistakes import NO_FLAGS, mistakes_in_words
-from smallvit.presets import read_preset
+from smallvit.recipes import read_preset
 
 Auto = Literal["auto"]
 T = TypeVar("T")

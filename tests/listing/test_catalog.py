@@ -11,8 +11,8 @@ from smallvit.listing.catalog import CATALOG, recipe_page
 from smallvit.listing.counted import counted_rows, stored_rows
 from smallvit.models.aliases import ALIASES
 from smallvit.objectives.base import all_options
-from smallvit.presets import preset_names, read_preset
 from smallvit.recipe import build_recipe, validate
+from smallvit.recipes import preset_names, read_preset
 
 
 @pytest.mark.parametrize("name", preset_names())

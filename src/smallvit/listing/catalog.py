@@ -9,8 +9,8 @@ from typing import Any
 from smallvit.errors import UsageError, nearest
 from smallvit.listing.counted import stored_rows
 from smallvit.listing.losses import declared_losses
-from smallvit.presets import preset_names, read_preset
 from smallvit.recipe import Recipe, build_recipe, flat, validate
+from smallvit.recipes import preset_names, read_preset
 
 Rows = Iterator[tuple[str, ...]]
 
