@@ -65,11 +65,12 @@ class Plan(NamedTuple):
     def cautions(self) -> list[str]:
         return list(cautions(self.recipe, self.images, self.split))
 
-    def at_fold(self, fold: int, with_floors: bool = True) -> Plan:
+    def at_fold(self, fold: int) -> Plan:
         """The same plan for another fold: what training images tell is measured anew on its own, all else is shared."""
+        asked = self.asked.model_copy(update={"data": self.asked.data.model_copy(update={"fold": fold})})
         own = self.recipe.model_dump()
-        own["data"] |= {"fold": fold, "mean": self.asked.data.mean, "std": self.asked.data.std}
-        own |= {"objective": self.asked.objective.model_dump(), "aux": self.asked.aux}
+        own["data"] |= {"fold": fold, "mean": asked.data.mean, "std": asked.data.std}
+        own |= {"objective": asked.objective.model_dump(), "aux": asked.aux}
         choices = Choices(Recipe.model_validate(own))
         resolve_names(choices)
         split = make_split(self.images, choices.recipe.data)
@@ -77,9 +78,14 @@ class Plan(NamedTuple):
         resolve_objective(choices, self.images, split)
         if steps := self.recipe.steps:  # a fold may have a few images more or less: as many steps, not as many epochs
             choices.put("epochs", math.ceil(steps / max(1, len(split.train) // resolved(self.recipe.batch_size))))
-        floors = compute_floors(self.images, split) if with_floors else {}
         made = {choice.key: choice for choice in (*self.choices, *choices.made)}
-        return self._replace(recipe=choices.recipe, choices=[*made.values()], split=split, floors=floors)
+        return self._replace(
+            asked=asked,
+            recipe=choices.recipe,
+            choices=[*made.values()],
+            split=split,
+            floors=compute_floors(self.images, split),
+        )
 
 
 class Prepared(NamedTuple):
