@@ -108,7 +108,7 @@ def _all_folds(judged: Sequence[Content]) -> list[Score]:
 def _stated(score: Score, run: Content) -> list[str]:
     if not run.folds:
         return [state(score, str(run.part), run.result["n"], run.pretrained)]
-    as_one = [state_as_one(run.label, run.folds, test) for test in [run.results["parts"].get("test")] if test]
+    as_one = [state_as_one(run.label, run.results["runs"], test) for test in [run.results["parts"].get("test")] if test]
     return [state_of_folds(score, run.result["n"]), *as_one]
 
 

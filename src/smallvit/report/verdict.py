@@ -74,11 +74,11 @@ def state_of_folds(score: Score, n: int) -> str:
     )
 
 
-def state_as_one(label: str, folds: int, result: Mapping[str, Any]) -> str:
+def state_as_one(label: str, models: int, result: Mapping[str, Any]) -> str:
     """On a test part that no fold was trained on."""
     low, high = result["interval"]
     return (
-        f"Together, the {folds} models of {label} answer as one: that labels {percent(result['accuracy'])} of the {result['n']:,} test "
+        f"Together, the {models} models of {label} answer as one: that labels {percent(result['accuracy'])} of the {result['n']:,} test "
         f"images correctly (95% interval {percent(low)} to {percent(high)})."
     )
 

@@ -87,6 +87,8 @@ def is_folds(folder: Path) -> bool:
 
 def fold_results(folder: Path) -> dict[str, Any]:
     """What the folds of a group reach together; results.json of a group reads as that of a run."""
+    if not is_folds(folder):
+        raise RunError(f"{folder} holds no folds: each of its runs has results of its own")
     if not (folder / "results.json").is_file():
         raise RunError(f"{folder} has no results of its folds together: go on with `smallvit resume {folder}`")
     return read_json(folder / "results.json", "evaluated_part", "parts")
