@@ -11,7 +11,8 @@ what that gave.
 The cost of a step is measured first, the arms taking turns, and gives each stage its number of epochs; these stay fixed
 from then on (arms that are added later are measured then). The runs are a group with the axes arm and seed in
 runs/studies/NAME, each a process with one thread. What a run found is stored in docs/results/NAME.json as soon as it
-ends, so a study goes on where it was stopped; a run that fails does not stop the others. --show only prints the tables.
+ends, so a study goes on where it was stopped; a run that fails does not stop the others. --show only prints the tables, or,
+before there are any, what would be trained.
 Nothing selects: there is no validation part, and the last weights are judged once on the test part.
 """
 
@@ -54,7 +55,9 @@ def main() -> None:
     parser.add_argument("--data", default="mnist5k")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=1e9, help="start no further run after this time")
-    parser.add_argument("--show", action="store_true", help="print the tables of what is there")
+    parser.add_argument(
+        "--show", action="store_true", help="print the tables of what is there, or what would be trained"
+    )
     given = parser.parse_args()
     study = tomllib.loads(given.study.read_text())
     store = STORE / f"{given.study.stem}.json"
@@ -71,7 +74,18 @@ def main() -> None:
         except SmallvitError as error:  # some runs failed, or all were stopped
             print(tables(study, record))
             sys.exit(f"\n{error}")
-    print(tables(study, record))
+    print(tables(study, record) if record else asked(study, given.data))
+
+
+def asked(study: dict[str, Any], data: str) -> str:
+    """What would be trained: every stage of every arm, as far as a recipe can tell whether it can be."""
+    lines = [f"{study['title']}: {study['seeds']} seeds, {study['cpu_seconds']} s each; nothing is stored yet"]
+    for arm in study["arms"]:
+        for stage in stages(study, arm):
+            recipe = asked_recipe(stage, data)
+            what = ", ".join(f"{key} = {value}" for key, value in stage.items() if key != "share")
+            lines.append(f"  {arm}: {study['cpu_seconds'] * stage['share']:.0f} s of {recipe.objective.name}, {what}")
+    return "\n".join(lines)
 
 
 def same_study(study: dict[str, Any], record: dict[str, Any]) -> bool:

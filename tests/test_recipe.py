@@ -191,7 +191,7 @@ def test_override_below_a_value_says_so() -> None:
         ("optimiser.lr=1", r"unknown key 'optimiser': did you mean optimizer\?"),
         ("lr=0.1", r"unknown key 'lr': did you mean optimizer\.lr\?"),
         ("data.batch_size=8", r"unknown key 'data\.batch_size': did you mean batch_size, data\.cache_size\?"),
-        ("optimizer.nonsense=1", "unknown key 'optimizer.nonsense': choices: name, lr, matrix_lr, weight_decay"),
+        ("optimizer.nonsense=1", "unknown key 'optimizer.nonsense': choices: name, lr, matrix_lr, rate_factor, weight_decay"),
         # wrong type
         ("epochs=many", r"epochs = 'many': should be a whole number or 'auto'$"),
         ("epochs=2.5", r"epochs = 2\.5: should be a whole number or 'auto'$"),

@@ -111,6 +111,11 @@ def _train_group(
 ) -> Path:
     """Seeds, folds or both, in one folder with one report."""
     check_place(on)
+    if join().size > 1:
+        axis = "seeds" if asked.places[0].seed is not None else "folds"
+        raise UsageError(
+            f"--{axis} trains runs of one process each: start it without torchrun, with --jobs or --on ray"
+        )
     tell_budget(asked)
     if out is not None:
         check_free(out, overwrite)
@@ -167,7 +172,7 @@ def pretrain(
 ) -> Run:  # fmt: skip
     """Pretrain a model without labels (SupCon needs them) and return its finished run; then `train(..., init=run.path)`.
 
-    `method` is idmm, simclr, supcon, mocov2, mocov3 or dino, and may be left out where a recipe says it; `more` is as
+    `method` is idmm, simclr, supcon, mocov2, mocov3, dino or mae; it may be left out where a recipe says it. `more` is as
     for `train`. A folder of images will do.
     """
     return train(data, folds=None, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)

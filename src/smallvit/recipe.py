@@ -138,9 +138,9 @@ class AugmentSpec(Section):
     randaugment_std: Annotated[float, Field(ge=0)] = 0.5  # of the magnitude
     randaugment_prob: Rate = 0.5  # of each operation
     trivial: bool = False  # TrivialAugment: one operation, of any magnitude
-    brightness: Rate = 0.0
-    contrast: Rate = 0.0
-    saturation: Rate = 0.0
+    brightness: Rate | Auto = 0.0
+    contrast: Rate | Auto = 0.0
+    saturation: Rate | Auto = 0.0
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     color_prob: Rate = 0.8
     gray: Rate = 0.0

@@ -36,13 +36,14 @@ class Batch(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Where training stands, and the only source of randomness an objective may draw from."""
+    """Where training stands, and the only sources of randomness an objective may draw from."""
 
     epoch: int
     step: int
     progress: float  # 0 at the first step, 1 at the last
     generator: torch.Generator
     epochs: int  # of the whole run, as it was planned
+    key: int = 0  # of the epoch, for `randomness.uniform`: what each image draws by its row, whatever batch it is in
 
 
 class Seen(NamedTuple):

@@ -31,7 +31,7 @@ def test_a_vit_against_another_run(trained: Trained) -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert {
         "fit", "tokens", "locality", "attention", "heads", "positions", "feature_maps", "neighbours", "rank",
-        "self_similarity", "similarity", "pictures",
+        "self_similarity", "similarity", "pictures", "head_offsets",
     } == set(found)  # fmt: skip
     assert not stale.exists()
     for name, finding in found.items():

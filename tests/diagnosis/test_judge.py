@@ -12,6 +12,8 @@ from smallvit.diagnosis.judge import judge
 from smallvit.diagnosis.measurements.how_far_it_looks import mixes_neighbours
 from smallvit.diagnosis.measurements.layer_likeness import pattern
 from smallvit.evaluation.statistics import wilson
+from smallvit.planning import evidence
+from smallvit.planning.evidence import Lever
 
 
 def fit(train: tuple[int, int], judged: tuple[int, int], floor: float = 0.2) -> Finding:
@@ -165,3 +167,19 @@ def test_the_weightiest_first() -> None:
     found = judge([locality(0.51), Finding("pictures", {}, {}), fit((99, 100), (60, 100))])
     assert [one.name for one in found] == ["fit", "locality", "pictures"]
     assert [bool(one.verdict) for one in found] == [True, True, False]
+
+
+def test_starting_weights_are_recommended_where_they_were_measured_to_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = {"points": 3.5, "interval": [1.0, 6.0], "seeds": 5, "images": "CIFAR-10, 2,000 images", "seconds": 120}
+    entry = {"name": "mimetic", "setting": "model.weights", "used": ["mimetic"], "off": "--set model.weights=usual"}
+    entry |= {"on": "--set model.weights=mimetic", "measured": [number | {"model": "vit_nano", "source": "a file"}]}
+    monkeypatch.setattr(evidence, "levers", lambda: (Lever.model_validate(entry),))
+
+    def sentence(model: str, weights: str) -> str:
+        found = locality(0.51)._replace(labels={"model": [model], "weights": [weights]})
+        return said(fit((97, 100), (94, 100)), found)["locality"]
+
+    told = sentence("vit_nano", "usual")
+    assert "; --set model.weights=mimetic gained +3.5 points, +1.0 to +6.0 (5 seeds; vit_nano; CIFAR-10" in told
+    for model, weights in (("vit_nano", "mimetic"), ("deit_tiny", "usual"), ("", "usual")):
+        assert "model.weights" not in sentence(model, weights) and "--aux drloc" in sentence(model, weights)

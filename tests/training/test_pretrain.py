@@ -20,7 +20,7 @@ from smallvit.planning.plan import make_plan
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import read_tensors
 
-METHODS = ("idmm", "simclr", "supcon", "mocov2", "mocov3", "dino")
+METHODS = ("idmm", "simclr", "supcon", "mocov2", "mocov3", "dino", "mae")
 SMALL: dict[str, Any] = {
     "model": "vit_pico", "per_class": 4, "batch_size": 8, "epochs": 2, "threads": 1, "show_progress": False,
 }  # fmt: skip
@@ -52,7 +52,9 @@ def test_every_method_ends_in_a_model_without_classes(method: str, tmp_path: Pat
     run = pretrain(method, tmp_path / "run")
     weights, header = read_tensors(run.path / "model.safetensors")
     assert header["class_names"] == [] and header["objective"] == method
-    assert not [name for name in weights if "head" in name or "instances" in name or "teacher" in name]
+    assert not [
+        name for name in weights if "head" in name or "instances" in name or "coder" in name or "teacher" in name
+    ]
     results = run.results
     assert results["judged_by"] == "k-NN" and results["weights"]["which"] == "last"
     assert results["parts"]["test"]["n"] > 300 and results["floors"] and not results["calibration"]
@@ -187,12 +189,13 @@ def test_methods_and_recipes_that_do_not_go_together(tmp_path: Path) -> None:
 # ---- going on ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["mocov2", "dino"])
+@pytest.mark.parametrize("method", ["mocov2", "dino", "mae"])
 def test_killed_and_resumed_it_ends_the_same(method: str, smallvit_command: Warm, tmp_path: Path) -> None:
-    """Teacher, queue and centre included, to the last bit."""
+    """Teacher, queue, centre and decoder included, to the last bit."""
     words: list[str | Path] = ["pretrain", "digits", "--method", method, "--model", "vit_pico", "--drop-path", "0.1"]
     words += ["--per-class", "11", "--batch-size", "8", "--epochs", "2", "--threads", "1"]
-    words += ["--set", "checkpoint_seconds=0", "--set", "ema=0.9", "--set", "objective.hidden=32"]
+    narrow = "objective.decoder_depth=1" if method == "mae" else "objective.hidden=32"
+    words += ["--set", "checkpoint_seconds=0", "--set", "ema=0.9", "--set", narrow]
     smallvit_command.run(*words, "--out", tmp_path / "whole")
     for number, moment in enumerate([("enter", "after_step", 6), ("leave", "judge", 1), ("enter", "finish", 1)]):
         start = [*words, "--out", tmp_path / "killed"] if number == 0 else ["resume", tmp_path / "killed"]
@@ -200,8 +203,9 @@ def test_killed_and_resumed_it_ends_the_same(method: str, smallvit_command: Warm
     smallvit_command.run("resume", tmp_path / "killed")
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
     state, _ = read_tensors(tmp_path / "whole" / "state" / "latest.safetensors")
-    kept = {"mocov2": "queue_QP", "dino": "centre_O"}[method]
-    assert {f"step/objective.{kept}", "step/objective.teacher.backbone.model.cls_token"} <= state.keys()
+    teacher = "teacher.backbone.model.cls_token"
+    kept = {"mocov2": {"queue_QP", teacher}, "dino": {"centre_O", teacher}, "mae": {"decoder.hidden_token"}}[method]
+    assert {f"step/objective.{name}" for name in kept} <= state.keys()
 
 
 def test_several_seeds_from_the_command_line(tmp_path: Path) -> None:
@@ -248,6 +252,25 @@ def test_training_starts_from_the_pretrained_model(idmm: Run, tmp_path: Path) ->
     why = {choice["key"]: choice["why"] for choice in run.choices}
     assert "head.weight, head.bias new" in why["model.init"]
     assert why["model.name"] == "the model to start from"
+
+
+def test_what_guessed_hidden_cells_is_left_behind(tmp_path: Path) -> None:
+    run = pretrain("mae", tmp_path / "run", epochs=1)
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert '<h3 class="name">Its guesses</h3>' in page and page.count('alt="guessed"') == 6
+    why = {choice["key"]: choice["why"] for choice in run.choices}
+    assert "the model sees 4 of 16 cells" in why["objective.mask_ratio"]
+    assert "left behind" in why["objective.decoder_width"]
+    trained = smallvit.train("digits", init=run.path, out=tmp_path / "trained", **still())
+    before, after = (read_tensors(one.path / "model.safetensors")[0] for one in (run, trained))
+    assert after.keys() - before.keys() == {"head.weight", "head.bias"} and before.keys() <= after.keys()
+    torch.testing.assert_close(after["pos_embed"], before["pos_embed"], rtol=0, atol=1e-6)
+
+
+def test_an_auxiliary_loss_needs_whole_images(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"aux drloc: with mae the model sees parts of images.*leave it out"):
+        pretrain("mae", tmp_path / "run", aux=["drloc"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_images_that_pretraining_has_seen_are_told(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from processes import Moment, Warm
 from tiny_runs import all_tensors, assert_same_run, assert_same_tensors, plan, training
 
@@ -21,9 +22,9 @@ from smallvit.runs.execution import execute
 from smallvit.runs.folder import check_free
 from smallvit.training.build import build_training
 from smallvit.training.checkpoint import load_state, read_tensors, save_state
-from smallvit.training.loop import Decision, Training, train
+from smallvit.training.loop import Decision, Tick, Training, train
 from smallvit.training.replan import MOST_CHANGE, decide, is_due, read_decision
-from smallvit.training.session import state_file
+from smallvit.training.session import Recorder, state_file
 
 STEPS, AT = 35, 8  # of 13 an epoch: the last one is cut short
 KILLED = -signal.SIGKILL
@@ -70,6 +71,23 @@ def test_what_follows_the_steps_slows_down_with_them(step: float, left: int) -> 
     t.done = AT
     left = min(left, round((STEPS - AT) * MOST_CHANGE))
     assert decide(t, 20.0, AT * step) == Decision(AT, AT + left)
+
+
+def test_the_speed_is_that_of_the_latest_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program that begins on the way slows down what is to come, not what was."""
+    t, now = planned_training(), 0.0
+    monkeypatch.setattr("smallvit.training.session.time.monotonic", lambda: now)
+    recorder = Recorder(tmp_path, t, [], spent=7.0)
+    one = torch.ones(())
+    for t.done in range(1, AT + 1):
+        now += 1.0 if t.done <= 5 else 3.0
+        recorder.add(Tick(0, t.done, one, {}, one, 0.1, False, None, False))
+    spent, trained = recorder.clock()
+    assert spent == 7.0 + 5 * 1.0 + 3 * 3.0
+    assert trained == AT * 3.0
+    again = Recorder(tmp_path, t, [])
+    again.restore(recorder.state())
+    assert again.clock() == (spent, trained), "a run that was killed measures the same"
 
 
 def test_it_is_due_at_its_step_or_when_that_part_of_the_time_is_gone() -> None:

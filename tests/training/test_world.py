@@ -31,7 +31,7 @@ METHODS: dict[str, dict[str, object]] = {
     "drloc": {"model": "dhvt_nano", "aux": "drloc"},
     **{
         name: {"model": "vit_nano", "recipe": f"pretrain-{name}"}
-        for name in ("simclr", "supcon", "mocov2", "mocov3", "dino", "idmm")
+        for name in ("simclr", "supcon", "mocov2", "mocov3", "dino", "idmm", "mae")
     },
 }
 COMMON = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -111,14 +112,19 @@ def takes(names: str, **own: Spec) -> Callable[[Command], Command]:
     return with_signature
 
 
+def one_of_many() -> bool:
+    """Whether torchrun has started this process beside the one that plans, writes and speaks."""
+    return os.environ.get("RANK", "0") != "0" and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 def announce(quiet: bool = False) -> None:
     """Importing torch and timm takes seconds: say so where someone is watching."""
-    if not quiet and sys.stderr.isatty():
+    if not quiet and not one_of_many() and sys.stderr.isatty():
         print("loading torch ...", file=sys.stderr)
 
 
 def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
-    if quiet:
+    if quiet or one_of_many():
         return
     from smallvit.report.tables import results_table
     from smallvit.runs.difference import DIFFERENCE, stored_difference

@@ -19,6 +19,7 @@ from smallvit.commands.options import (
     announce,
     asked_for,
     flag,
+    one_of_many,
     show_results,
     takes,
 )
@@ -99,7 +100,7 @@ def pretrain(**given: Any) -> None:
 
     recipe = api.pretraining_recipe(given["method"], given["recipe"])
     runs = _run(given, asked_for(given) | {"recipe": recipe})
-    if runs and not given["quiet"]:
+    if runs and not given["quiet"] and not one_of_many():
         seeds = given["seeds"]
         start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
         typer.echo(f"next: smallvit train DATA {start}")

@@ -127,7 +127,8 @@ class Augmenter:
 
     def _colour(self, pixels_BCHW: Tensor, draws: dict[str, Tensor]) -> Tensor:
         spec, is_rgb = self.spec, self.channels == 3
-        strengths = (spec.brightness, spec.contrast, spec.saturation * is_rgb, spec.hue * is_rgb)
+        brightness, contrast, saturation = map(resolved, (spec.brightness, spec.contrast, spec.saturation))
+        strengths = (brightness, contrast, saturation * is_rgb, spec.hue * is_rgb)
         changes: list[Tensor | None] = [None] * 4
         if spec.color_prob and any(strengths):
             chosen_B, *amounts = draws["colour"]

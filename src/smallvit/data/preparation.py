@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
@@ -51,6 +52,11 @@ class Preparation:
 
     def normalised(self, squares_BCSS: Tensor) -> Tensor:
         return self.augmenter.prepare(squares_BCSS, self.img_size)
+
+    def pixels(self, normalised_BCSS: Tensor) -> Tensor:
+        """The other way round: uint8, as it is shown; the same pixels where nothing was changed."""
+        mean_C11, std_C11 = (normalised_BCSS.new_tensor(numbers)[:, None, None] for numbers in (self.mean, self.std))
+        return (255 * (normalised_BCSS * std_C11 + mean_C11)).round().clamp(0, 255).to(torch.uint8)
 
     def looks(self, images_BCSS: Tensor) -> list[Tensor]:
         """The images as they are, and the other ways in which the model looks at them; the mean of its answers counts."""

@@ -22,6 +22,7 @@ from smallvit.errors import UsageError
 from smallvit.evaluation.predictor import Predictor
 from smallvit.models.aliases import architecture
 from smallvit.models.features import Backbone, check_model_name, create_backbone
+from smallvit.models.starting_weights import give_weights
 from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
 from smallvit.recipe import resolved
@@ -62,7 +63,7 @@ def diagnose(
         order = _telling_first(judged)
         rows, judged = rows[order], Labelled(*(column[order] for column in judged))
         other = None if against is None else _other(against, predictor, plan.images, rows)
-        untrained = _untrained(predictor, header["model"], header["kwargs"])
+        untrained = _untrained(predictor, header["model"], header["kwargs"], plan.recipe.model.weights)
         findings = measure(Inputs(predictor.backbone, untrained, judged, train, _known(plan, part), other))
         findings.append(_pictures(predictor, plan.images, rows, judged))
     _store(run.path / FINDINGS, findings)
@@ -72,7 +73,8 @@ def diagnose(
 def _known(plan: Plan, part: str) -> Known:
     floors = {floor["label"]: floor["accuracy"] for floor in plan.floors.values() if floor.get("accuracy") is not None}
     best = max(floors, key=lambda label: floors[label], default="")
-    return Known(part, len(plan.images.class_names), best, floors.get(best, 0.0))
+    model = plan.recipe.model
+    return Known(part, len(plan.images.class_names), best, floors.get(best, 0.0), model.name, model.weights)
 
 
 def _judged_rows(plan: Plan, images: int) -> tuple[str, Tensor]:
@@ -95,7 +97,7 @@ def _labelled(predictor: Predictor, images: ImageSet, rows: Tensor) -> Labelled:
     return Labelled(images_NCHW, images.labels_N[rows], predictor.logits_of(images_NCHW.split(PER_BATCH)))
 
 
-def _untrained(predictor: Predictor, timm_name: str, kwargs: dict[str, Any]) -> Backbone:
+def _untrained(predictor: Predictor, timm_name: str, kwargs: dict[str, Any], weights: str = "usual") -> Backbone:
     """A model before training, for the images and classes of the one that is diagnosed."""
     takes = predictor.preparation
     with torch.random.fork_rng(devices=[]):
@@ -103,6 +105,7 @@ def _untrained(predictor: Predictor, timm_name: str, kwargs: dict[str, Any]) -> 
         untrained = create_backbone(
             timm_name, kwargs, num_classes=len(predictor.class_names), in_chans=takes.in_chans, img_size=takes.img_size
         )
+        give_weights(untrained.model, weights, timm_name)
     return untrained.to(predictor.device).eval()
 
 

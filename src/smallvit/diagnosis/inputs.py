@@ -42,12 +42,16 @@ class Other(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Of the run, beside its model: which part is judged, how many classes there are, and the best that pixels alone give."""
+    """Of the run, beside its model: which part is judged, how many classes there are, the best that pixels alone give, and the
+    name and the starting weights that it was asked for with.
+    """
 
     part: str
     classes: int
     floor: str = ""
     floor_accuracy: float = 0.0
+    model: str = ""
+    weights: str = "usual"
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def check_size(backbone: Backbone, name: str, size: int) -> None:
         return
     backbone.eval()
     try:
-        backbone(_made_up(backbone, size))
+        backbone(made_up_images(backbone, size))
     except (TypeError, ValueError, RuntimeError, AssertionError, IndexError) as error:
         raise UsageError(
             f"model {name} for images of {backbone.img_size} px cannot take crops of {size} px: {str(error).rstrip('.')}. "
@@ -169,7 +169,7 @@ def check_normed(backbone: Backbone, wish: str) -> None:
     if backbone.grid_indices is None:
         return
     backbone.eval()
-    images, model = _made_up(backbone, backbone.img_size), backbone.model
+    images, model = made_up_images(backbone, backbone.img_size), backbone.model
     try:
         grids: list[Tensor] = model.forward_intermediates(  # type: ignore[operator]
             images, indices=backbone.grid_indices, norm=True, output_fmt="NCHW", intermediates_only=True
@@ -181,7 +181,8 @@ def check_normed(backbone: Backbone, wish: str) -> None:
         raise UsageError(f"{wish}: the last grid of {type(model).__name__} is not known after its norm; choose before")
 
 
-def _made_up(backbone: Backbone, size: int) -> Tensor:
+def made_up_images(backbone: Backbone, size: int) -> Tensor:
+    """Two, drawn from nothing: what a model can take is tried on them."""
     images = torch.linspace(-1, 1, backbone.in_chans * size**2)
     images = images.reshape(1, backbone.in_chans, size, size).repeat(2, 1, 1, 1)
     return images.contiguous(memory_format=backbone.memory_format)
@@ -191,7 +192,7 @@ def _made_up(backbone: Backbone, size: int) -> Tensor:
 def _try(backbone: Backbone) -> Features:
     """The features of a made-up image, whose logits must be timm's. The global random stream is left as it was."""
     backbone.eval()
-    images = _made_up(backbone, backbone.img_size)
+    images = made_up_images(backbone, backbone.img_size)
     features = backbone(images)
     if isinstance(getattr(backbone.model, "get_classifier")(), tuple):  # noqa: B009
         raise ValueError("it has more than one classifier; smallvit trains models with one")

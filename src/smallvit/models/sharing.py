@@ -46,15 +46,26 @@ def sharing(world: World, grids: bool = True) -> Iterator[None]:
 
 def shared(forward: Callable[[Tensor], Features], images_BCSS: Tensor) -> Features:
     """`forward` of the images, of which this process computes its part where a batch is shared."""
-    world = _WORLD.get()
+
+    def tensors(images_BCSS: Tensor) -> tuple[Tensor, ...]:
+        features = forward(images_BCSS)
+        return features.pooled_BD, *(features.grids if _GRIDS.get() else ())
+
+    pooled_BD, *grids = in_parts(tensors, images_BCSS)
+    return Features(pooled_BD, tuple(grids))
+
+
+def in_parts(forward: Callable[..., tuple[Tensor, ...]], *of_images: Tensor) -> tuple[Tensor, ...]:
+    """What `forward` makes of tensors with a row for each image; it gets a part of the rows where a batch is shared."""
+    world, images = _WORLD.get(), len(of_images[0])
     if world.size == 1:
-        return forward(images_BCSS)
-    if len(images_BCSS) % world.size:
-        raise ValueError(f"{len(images_BCSS)} images cannot be shared by {world.size} processes")
+        return forward(*of_images)
+    if images % world.size:
+        raise ValueError(f"{images} images cannot be shared by {world.size} processes")
     # Heads work on the features of all images, outside: their statistics are whole already.
     with WholeBatchNorm():
-        own = forward(images_BCSS.chunk(world.size)[world.rank])
-    return Features(gather(own.pooled_BD), tuple(map(gather, own.grids)) if _GRIDS.get() else ())
+        own = forward(*(rows.chunk(world.size)[world.rank] for rows in of_images))
+    return tuple(map(gather, own))
 
 
 def gather(own: Tensor) -> Tensor:

@@ -68,6 +68,15 @@ class EvalData(NamedTuple):
         return Predictor(backbone, self.preparation)
 
 
+class Shown(NamedTuple):
+    """Pictures that an objective wants in the report: rows of N images, each as K pictures side by side."""
+
+    title: str
+    words: str
+    columns: tuple[str, ...]  # what each of the K is
+    pixels_NKCSS: Tensor  # uint8
+
+
 Answers = tuple[Tensor, Tensor]  # logits (N, K) and labels (N) of the images held out
 
 
@@ -94,6 +103,7 @@ class Objective(LossModule):
 
     classifies: ClassVar[bool] = False  # trains the model's own classifier; without it the model has none
     needs_labels: ClassVar[bool] = False
+    whole_grids: ClassVar[bool] = True  # it has the grids of whole images, which auxiliary losses look at
     judged_by: ClassVar[str]  # what gives the answers
     views: tuple[View, ...]  # of every epoch, where `views_at` does not say otherwise
 
@@ -114,6 +124,10 @@ class Objective(LossModule):
     def answers(self, backbone: Backbone, exam: EvalData) -> Answers:
         """What the finished model says about the images held out."""
         raise NotImplementedError(f"{type(self).__name__} gives no answers")
+
+    def shown(self, backbone: Backbone, exam: EvalData) -> Shown | None:
+        """Pictures of what the finished model does, where there is something to be seen."""
+        return None
 
     @staticmethod
     def judged_images(trained: int, held_out: int) -> int:
@@ -178,6 +192,11 @@ def all_options(recipe: Recipe, flags: Mapping[str, str] = NO_FLAGS) -> dict[str
     name, given = recipe.objective.name, recipe.objective.options
     objective = options_of(objectives(), name, given, "objective", flags)
     losses = {name: options_of(auxiliaries(), name, given, "aux", flags) for name, given in recipe.aux.items()}
+    if losses and not objectives()[name].whole_grids:
+        raise UsageError(
+            f"aux {', '.join(losses)}: with {name} the model sees parts of images, and an auxiliary loss needs whole ones; "
+            "leave it out, or take another method"
+        )
     return {
         "objective": {"name": name, **objective.model_dump()},
         "aux": {name: options.model_dump() for name, options in losses.items()},

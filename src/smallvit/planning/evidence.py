@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,7 @@ class Measured(Section):
     points: float
     interval: tuple[float, float] | None = None
     seeds: Annotated[int, Field(ge=1)]
+    model: str = ""  # empty: that of the lever, or of the default
     images: str
     seconds: Annotated[float, Field(gt=0)]
     source: str
@@ -30,10 +31,15 @@ class Measured(Section):
             raise ValueError("several seeds have an interval, and one seed has none")
         return self
 
+    @property
+    def is_gain(self) -> bool:
+        """Beyond chance: its interval is above 0."""
+        return self.interval is not None and self.interval[0] > 0
+
     def __str__(self) -> str:
         between = "" if self.interval is None else f", {self.interval[0]:+.1f} to {self.interval[1]:+.1f}"
         seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
-        where = "; ".join(filter(None, (seeds, f"{self.images}, {self.seconds:.0f} s", self.note)))
+        where = "; ".join(filter(None, (seeds, self.model, f"{self.images}, {self.seconds:.0f} s", self.note)))
         return f"{self.points:+.1f} points{between} ({where})"
 
 
@@ -73,6 +79,25 @@ class Lever(Section):
 class Evidence(Section):
     needs: dict[str, tuple[Any, ...]]  # of every lever
     lever: tuple[Lever, ...]
+
+
+class Gain(NamedTuple):
+    """A lever that helped a model beyond chance, and by how much."""
+
+    lever: Lever
+    measured: Measured
+
+
+def gains(setting: str, model: str) -> list[Gain]:
+    """The levers of a setting that were measured to help this model, the one that gave most first."""
+    found = [
+        Gain(lever, measured)
+        for lever in levers()
+        if lever.setting == setting
+        for measured in lever.measured
+        if measured.model == model and measured.is_gain
+    ]
+    return sorted(found, key=lambda gain: -gain.measured.points)
 
 
 @cache

@@ -20,6 +20,7 @@ SIZES = (32, 64, 96, 128, 160, 224)
 MOST_CPU_SIZE = 128
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
 MATRIX_LR = 0.12
+COLOUR = 0.2  # either way, of brightness, contrast and saturation
 
 
 def resolve_machine(choices: Choices) -> None:
@@ -80,6 +81,7 @@ def resolve_size(choices: Choices, source: Source) -> None:
         raise UsageError(
             f"data.cache_size = {cached} is smaller than data.img_size = {size}: leave it out, or raise it"
         )
+    resolve_colour(choices)
     flip = 0.5 if source.mirrors else 0.0
     choices.choose(
         "augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit or letter is another sign"
@@ -87,6 +89,17 @@ def resolve_size(choices: Choices, source: Source) -> None:
     mirrored = choices["augment.flip"] > 0 and _classifies(choices)
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)
+
+
+def resolve_colour(choices: Choices) -> None:
+    """Small changes of light and colour, which the same thing has from photo to photo."""
+    coloured, ours = choices["data.in_chans"] == 3, choices["model.name"] in ("auto", *HYBRIDS)
+    for key in ("brightness", "contrast", "saturation"):
+        if coloured and ours:
+            choices.choose(f"augment.{key}", COLOUR, "photos of the same thing differ in light and colour")
+        choices.choose(
+            f"augment.{key}", 0.0, "not measured for other models" if coloured else "the images have no colour"
+        )
 
 
 def resolve_split(choices: Choices, images: ImageSet) -> None:

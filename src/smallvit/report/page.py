@@ -16,7 +16,7 @@ from smallvit.report.data_section import data_section
 from smallvit.report.diagnosis_section import diagnosis_section, outdated
 from smallvit.report.label_error_section import label_error_section
 from smallvit.report.plan_section import plan_section
-from smallvit.report.training_section import training_section
+from smallvit.report.training_section import shown_section, training_section
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
 from smallvit.runs.atomic import write_text
 from smallvit.runs.folder import RunFolder
@@ -78,6 +78,7 @@ def _render(
         open_pictures=OPEN_PICTURES,
         **accuracy | {"verdicts": [*verdicts, *outdated(contents), *accuracy["verdicts"]]},
         **training_section(contents),
+        **shown_section(contents, image_bytes // (4 * len(contents))),
         **sections.class_section(judged),
         **sections.mistake_section(judged, image_bytes // (2 * len(judged))),
         **label_error_section(judged, image_bytes // (4 * len(judged))),

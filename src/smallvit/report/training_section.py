@@ -1,4 +1,4 @@
-"""The training section: the curves that every run has, and those that its losses declare."""
+"""The training section: the curves that every run has, and what its losses want drawn and shown beside them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from smallvit.drawing import figures
 from smallvit.drawing.figures import Curve
+from smallvit.drawing.pictures import gallery
 from smallvit.report.collect import Content
 from smallvit.runs.curves import CurvePanel
 
@@ -39,6 +40,22 @@ def training_section(contents: Sequence[Content]) -> dict[str, Any]:
         "has_val": any("val_loss" in curves for curves, _ in courses),
         "has_mark": any(curve.mark for curves, _ in courses for curve in curves.values()),
     }
+
+
+def shown_section(contents: Sequence[Content], image_bytes: int) -> dict[str, Any]:
+    """The pictures that objectives wanted to be seen: of each run a title, words, and rows of pictures side by side."""
+    return {"shown": [_shown(run, image_bytes) for run in contents if "shown" in run.results]}
+
+
+def _shown(run: Content, image_bytes: int) -> dict[str, Any]:
+    about = run.results["shown"]
+    columns = [str(column) for column in about["columns"]]
+    pixels = run.images.get("shown", np.zeros((0, 1, 1, 1), np.uint8))
+    captions = [{"label": column} for _ in range(len(pixels) // len(columns)) for column in columns]
+    found = gallery(pixels, captions, image_bytes).pictures
+    whole = len(found) // len(columns) * len(columns)
+    rows = [found[start : start + len(columns)] for start in range(0, whole, len(columns))]
+    return {"label": run.label, "title": about["title"], "words": about["words"], "rows": rows}
 
 
 def _panels(contents: Sequence[Content]) -> list[CurvePanel]:

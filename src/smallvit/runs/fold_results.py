@@ -72,9 +72,9 @@ def finish_folds(folder: Path) -> None:
     suspects, places = _suspects(found, plan.images)
     wrong = worst_mistakes(logits_NK, found.labels_N, len(found.rows_N))
     wrong = wrong[~torch.isin(wrong, places)][:MOST_MISTAKES]  # a suspected label is shown as that
-    pictures["mistakes"] = thumbnails(plan.images, found.rows_N[wrong], MISTAKE_SIDE)
+    pictures["mistakes"] = thumbnails(plan.images.images_NCSS[found.rows_N[wrong]], MISTAKE_SIDE)
     results["mistakes"] = describe(plan.images, found.rows_N, logits_NK, found.labels_N, wrong)
-    pictures["label_errors"] = thumbnails(plan.images, found.rows_N[places[:MOST_SHOWN]], MISTAKE_SIDE)
+    pictures["label_errors"] = thumbnails(plan.images.images_NCSS[found.rows_N[places[:MOST_SHOWN]]], MISTAKE_SIDE)
     results |= {"label_errors": suspects[:MOST_SHOWN], "suspected_labels": len(suspects)}
     _write_suspects(folder / "label-errors.csv", suspects)
     stored = {"probabilities": found.probabilities_NK, "labels": found.labels_N, "rows": found.rows_N}

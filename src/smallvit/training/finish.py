@@ -15,7 +15,7 @@ from smallvit.data.split import Split
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.models.features import count_parameters
-from smallvit.objectives.base import Answers
+from smallvit.objectives.base import Answers, Shown
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
@@ -68,8 +68,11 @@ def finish(
         tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows[part]}
         write_tensors(run.path / "predictions.safetensors", tensors, {"part": part})
         wrong = worst_mistakes(logits_NK, labels_N, MOST_MISTAKES)
-        pictures["mistakes"] = thumbnails(images, rows[part][wrong], MISTAKE_SIDE)
+        pictures["mistakes"] = thumbnails(images.images_NCSS[rows[part][wrong]], MISTAKE_SIDE)
         results["mistakes"] = describe(images, rows[part], logits_NK, labels_N, wrong)
+    if shown := _shown(t, split):
+        pictures["shown"] = thumbnails(shown.pixels_NKCSS.flatten(0, 1).cpu(), MISTAKE_SIDE)
+        results["shown"] = {"title": shown.title, "words": shown.words, "columns": shown.columns}
     write_tensors(run.path / "images.safetensors", pictures, {})
     run.write("results.json", results)
 
@@ -82,6 +85,12 @@ def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
             for part, part_rows in rows.items()
             if len(part_rows)
         }
+
+
+def _shown(t: Training, split: Split) -> Shown | None:
+    """What the objective wants to be seen, of images that were held out where some were."""
+    with fixed_threads(resolved(t.recipe.threads)):
+        return t.step.objective.shown(t.evaluated, t.exam(split.test if len(split.test) else split.val))
 
 
 def train_seconds(run: RunFolder) -> float:
@@ -114,15 +123,14 @@ def example_pictures(images: ImageSet, trained: Tensor) -> tuple[dict[str, Tenso
     rows = trained[(turns * len(images.class_names) + labels).argsort()]
     rows = rows[: min(MOST_EXAMPLES, int((turns < each).sum()))]
     captions = [{"label": images.class_names[images.labels_N[row]], "file": images.files[row]} for row in rows.tolist()]
-    return {"examples": thumbnails(images, rows, EXAMPLE_SIDE)}, captions
+    return {"examples": thumbnails(images.images_NCSS[rows], EXAMPLE_SIDE)}, captions
 
 
-def thumbnails(images: ImageSet, rows: Tensor, side: int) -> Tensor:
+def thumbnails(pixels: Tensor, side: int) -> Tensor:
     """Small pictures that a page can show: of more than three channels the first three, of two the first."""
-    pixels = images.images_NCSS[rows]
     if (channels := pixels.shape[1]) not in (1, 3):
         pixels = pixels[:, : 3 if channels > 3 else 1]
-    if pixels.shape[-1] <= side or not len(rows):
+    if pixels.shape[-1] <= side or not len(pixels):
         return pixels
     return F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
 

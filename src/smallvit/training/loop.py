@@ -141,7 +141,8 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     # which part of the batch is looked at here.
     _seed_global(key_of(seed, "step", t.done, *[t.world.rank] * (t.world.rank > 0)), t.device)
     draw = generator(seed, "objective", t.done, device=t.device)
-    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs))
+    key = key_of(seed, "objective of images", epoch)
+    ctx = Context(epoch, t.done, t.place / max(1, t.planned - 1), draw, resolved(t.recipe.epochs), key)
     t.step.train()
     for group in t.optimizer.param_groups:
         group["lr"] = lr  # a group of its own rate multiplies it by its lr_scale

@@ -25,6 +25,7 @@ from smallvit.training.loop import Tick, Training, train
 from smallvit.training.replan import decide, is_due, read_decision, write_decision
 from smallvit.training.together import any_of, as_first
 
+LATEST_FROM = 0.6  # of the steps before a budget's steps are counted anew: the speed is that of the rest
 LOG_STEPS = 10  # steps between two records; reading the loss waits for the device, so not at every step
 
 
@@ -93,6 +94,9 @@ class Recorder:
         self.window: list[dict[str, Tensor]] = []  # steps that no record tells of yet
         self.checked = t.done  # all steps up to this one were finite
         self.epoch_loss, self.epoch_steps = 0.0, 0  # sum over the recorded steps of this epoch
+        self.mark: tuple[int, float] | None = (
+            None  # steps, and the seconds they took, from which on the speed is measured
+        )
         self.val: float | None = None  # accuracy at the last look, where images are held out
         self.note = ""
         self.since = self.started = time.monotonic()
@@ -100,14 +104,28 @@ class Recorder:
     def state(self) -> dict[str, Any]:
         """What a later session needs to write the records that this one would have written."""
         window = [{name: float(value) for name, value in step.items()} for step in self.window]
-        clock = {"clock": list(self.clock())} if self.t.recipe.replan else {}
+        clock = {"clock": list(self.seconds()), "mark": self.mark} if self.t.recipe.replan else {}
         return {"window": window, "epoch_loss": self.epoch_loss, "epoch_steps": self.epoch_steps, **clock}
 
-    def clock(self) -> tuple[float, float]:
-        """Seconds of the budget that are gone, and those of them that went into steps, over all sessions."""
+    def seconds(self) -> tuple[float, float]:
+        """Of the budget that are gone, and those of them that went into steps, over all sessions."""
         spent, trained = self.before
         here = time.monotonic() - self.started
         return spent + here, trained + here
+
+    def clock(self) -> tuple[float, float]:
+        """Seconds of the budget that are gone, and what the steps so far would have taken at the speed of the latest.
+
+        What slows them down may have begun on the way. Where views grow, the latest are not like those before.
+        """
+        spent, trained = self.seconds()
+        done, then = self.mark or (0, 0.0)
+        return spent, (trained - then) / max(1, self.t.done - done) * self.t.done
+
+    def _set_mark(self) -> None:
+        replan = self.t.recipe.replan
+        if replan and replan.dearer == 1 and self.mark is None and self.t.done >= LATEST_FROM * replan.at:
+            self.mark = (self.t.done, self.seconds()[1])
 
     def restore(self, state: dict[str, Any]) -> None:
         self.checked = self.t.done
@@ -119,8 +137,10 @@ class Recorder:
             self.epoch_loss, self.epoch_steps = state["epoch_loss"], state["epoch_steps"]
             spent, trained = state.get("clock", self.before)
             self.before = (spent, trained)
+            self.mark = tuple(state["mark"]) if state.get("mark") else None
 
     def add(self, tick: Tick) -> None:
+        self._set_mark()
         self.window.append({"loss": tick.loss, "grad_norm": tick.grad_norm, **tick.parts})
         if tick.step % LOG_STEPS == 0 or tick.ends_epoch:
             self._flush(tick)

@@ -13,6 +13,7 @@ from smallvit.diagnosis.findings import Array, Finding, ragged
 from smallvit.diagnosis.measurements.base import Canvas, Findings, Measurement, Panel, Said, StoredFindings
 from smallvit.diagnosis.measurements.fit import under_fits
 from smallvit.drawing.svg import INK, LINE, SOFT, color, few_ticks, pixel_axes, style, to_svg
+from smallvit.planning.evidence import gains
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.inputs import Inputs
@@ -45,7 +46,12 @@ class HowFarItLooks(Measurement):
                 arrays[key + suffix] = ragged([getattr(layer, f"{key}_M").numpy() for layer in layers])
         numbers = {name: float(np.nanmean(arrays[name][0])) for name in arrays if not name.startswith("entropy")}
         numbers["mixes_neighbours"] = float(mixes_neighbours(inputs.model))
-        return Finding("locality", arrays, numbers, {"layers": [layer.layer for layer in now]})
+        labels = {
+            "layers": [layer.layer for layer in now],
+            "model": [inputs.known.model],
+            "weights": [inputs.known.weights],
+        }
+        return Finding("locality", arrays, numbers, labels)
 
     def say(self, findings: Findings) -> Said | None:
         """Where convolutions mix neighbours, attention that looks far is no fault."""
@@ -59,7 +65,7 @@ class HowFarItLooks(Measurement):
             f"the first layer looks {distance:.2f} of the image's width away on average, where looking at all cells alike "
             f"would give {even:.2f}",
             "it has learned next to nothing about what is near, and nothing in the model tells it; try --model dhvt_nano or "
-            "cvt_nano, which have convolutions that do, or --aux drloc",
+            f"cvt_nano, which have convolutions that do, or --aux drloc{_measured_to_help(findings['locality'])}",
             0.4,
         )
 
@@ -81,6 +87,13 @@ class HowFarItLooks(Measurement):
             tuple(figures),
             LEGEND,
         )
+
+
+def _measured_to_help(locality: Finding) -> str:
+    """Starting weights that have helped this very model beyond chance, where the run does without."""
+    model, weights = (next(iter(locality.labels.get(key, ())), "") for key in ("model", "weights"))
+    best = next((gain for gain in gains("model.weights", model) if weights not in gain.lever.used), None)
+    return f"; {best.lever.on} gained {best.measured} and costs nothing" if best else ""
 
 
 def mixes_neighbours(model: Any) -> bool:
