@@ -90,7 +90,7 @@ def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
 def _shown(t: Training, split: Split) -> Shown | None:
     """What the objective wants to be seen, of images that were held out where some were."""
     with fixed_threads(resolved(t.recipe.threads)):
-        return t.step.objective.shown(t.evaluated, t.exam(split.test if len(split.test) else split.val))
+        return t.step.objective.shown(t.evaluated, t.exam(next(iter(split.judged.values()), split.val)))
 
 
 def train_seconds(run: RunFolder) -> float:
