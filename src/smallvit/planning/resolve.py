@@ -20,7 +20,7 @@ SIZES = (32, 64, 96, 128, 160, 224)
 MOST_CPU_SIZE = 128
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
 MATRIX_LR = 0.12
-COLOUR = 0.2  # either way, of brightness, contrast and saturation
+COLOUR = 0.4  # either way, of brightness, contrast and saturation
 
 
 def resolve_machine(choices: Choices) -> None:
