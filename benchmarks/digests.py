@@ -55,6 +55,7 @@ def cases() -> dict[str, list[str]]:
             f"train {SMALL} --img-size 16 --init OUT/first --model vit_pico --out OUT/second",
         ]
     made["seeds"] = [f"train {SMALL} --model vit_pico --seeds 2 --jobs 1 --out OUT/group"]
+    made["folds"] = [f"train {SMALL} --model vit_pico --folds 2 --jobs 1 --out OUT/group"]
     return made
 
 

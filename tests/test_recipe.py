@@ -20,7 +20,7 @@ from smallvit.models.aliases import architecture
 from smallvit.objectives.base import auxiliaries, objectives
 from smallvit.planning.plan import make_plan
 from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, validate
-from smallvit.recipes.presets import preset_names, read_preset
+from smallvit.recipes import preset_names, read_preset
 
 # ---- presets -----------------------------------------------------------------------------------------
 

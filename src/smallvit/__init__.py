@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smallvit.api import (
         Explanation,
+        Group,
         Prediction,
         Run,
         compare,
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckReport",
     "Explanation",
+    "Group",
     "Prediction",
     "Recipe",
     "Run",

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from smallvit.errors import UsageError
 from smallvit.mistakes import NO_FLAGS, mistakes_in_words
-from smallvit.recipes.presets import read_preset
+from smallvit.recipes import read_preset
 
 Auto = Literal["auto"]
 T = TypeVar("T")
@@ -46,6 +46,9 @@ class DataSpec(Section):
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     balanced: bool = False  # every epoch draws each class equally often; its length stays
     split_seed: int = 0
+    groups: str = ""  # a regular expression over paths of files; images for which it finds the same stay together
+    folds: Annotated[int, Field(ge=2, le=1000)] | None = None  # so many runs, each leaves out other images
+    fold: Annotated[int, Field(ge=0)] | None = None  # which of them this run is, from 0; None: a group of all
     sealed: bool = False  # the test part is held out and not looked at: validation images judge
     img_size: ImageSize | Auto = "auto"
     cache_size: CacheSize | Auto = "auto"
@@ -69,6 +72,24 @@ class DataSpec(Section):
             return handler(float(value) if isinstance(value, str) and re.match(r"[-+.\d]", value) else value)
         except ValueError:  # ValidationError is one
             raise ValueError("should be none, a share between 0 and 1, or the name of a part") from None
+
+    @field_validator("groups")
+    @classmethod
+    def _expression(cls, groups: str) -> str:
+        try:
+            brackets = re.compile(groups).groups
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"is no regular expression: {error}") from None
+        if brackets > 1:
+            raise ValueError(f"has {brackets} pairs of brackets; one names the group, the others are written (?:...)")
+        return groups
+
+    @field_validator("fold")
+    @classmethod
+    def _one_of_the_folds(cls, fold: int | None, info: ValidationInfo) -> int | None:
+        if fold is not None and fold >= (folds := info.data.get("folds") or 0):
+            raise ValueError(f"there are {folds} folds (data.folds), and the first is 0")
+        return fold
 
     @field_validator("std")
     @classmethod
@@ -236,7 +257,7 @@ FLAGS = {
     "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",
     "teacher": "aux.teacher.run", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
     "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
-    "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+    "groups": "data.groups", "folds": "data.folds", "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip
 
 

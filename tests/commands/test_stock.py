@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers import ends_well, fails, run_here
-from smallvit.recipes.presets import preset_names
+from smallvit.recipes import preset_names
 
 
 @pytest.mark.parametrize(

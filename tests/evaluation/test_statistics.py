@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smallvit.evaluation.statistics import bootstrap_difference, mean_interval, wilson
+from smallvit.evaluation.statistics import bootstrap_difference, clustered_interval, mean_interval, wilson
 
 
 @pytest.mark.parametrize(("correct", "n"), [(0, 1), (1, 1), (0, 10), (5, 10), (10, 10), (333, 359), (9_999, 10_000)])
@@ -67,3 +67,33 @@ def test_bootstrap_of_equal_runs_is_zero_and_of_swapped_runs_the_opposite() -> N
     assert bootstrap_difference(a, a) == (0.0, 0.0)
     low, high = bootstrap_difference(a, b)
     assert bootstrap_difference(b, a) == pytest.approx((-high, -low), abs=0.02)
+
+
+def test_without_clusters_that_vary_the_interval_is_wilsons() -> None:
+    right = np.tile([1.0, 1.0, 1.0, 0.0], 50)
+    assert clustered_interval(right, np.arange(200) // 4) == pytest.approx(wilson(150, 200))
+    assert clustered_interval(np.ones(40), np.arange(40) % 5) == wilson(40, 40)
+
+
+def test_clusters_that_are_right_as_a_whole_count_as_one_image_each() -> None:
+    """20 images of one scene that stand or fall together say as much as one; Student's quantile makes it wider still."""
+    right, scene = np.repeat([1.0, 1.0, 0.0, 1.0, 1.0] * 2, 20), np.repeat(np.arange(10), 20)
+    low, high = clustered_interval(right, np.arange(200) % 5, scene)
+    narrow, wide = wilson(8, 10), wilson(160, 200)
+    assert low < narrow[0] + 0.02 and high > narrow[1] - 0.02 and high - low > 2.5 * (wide[1] - wide[0])
+
+
+@pytest.mark.parametrize(("n", "spread", "least_plain"), [(500, 0.0, 0.93), (1000, 0.03, 0.0)])
+def test_the_interval_of_folds_holds_what_it_promises(n: int, spread: float, least_plain: float) -> None:
+    """Five models, each a little better or worse than another: the share that they stand for is inside as often as said."""
+    draw, fold = np.random.default_rng(0), np.arange(n) % 5
+    inside, plain = 0, 0
+    for _ in range(600):
+        share = np.clip(0.85 + spread * draw.standard_normal(5), 0, 1)
+        right = (draw.random(n) < share[fold]).astype(float)
+        low, high = clustered_interval(right, fold)
+        inside += low <= 0.85 <= high
+        low, high = wilson(right.sum(), n)
+        plain += low <= 0.85 <= high
+    assert 0.90 <= inside / 600 <= 0.985
+    assert plain / 600 > least_plain and (spread == 0 or plain / 600 < 0.85)  # images alone would promise too much

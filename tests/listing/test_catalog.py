@@ -12,7 +12,7 @@ from smallvit.listing.counted import counted_rows, stored_rows
 from smallvit.models.aliases import ALIASES
 from smallvit.objectives.base import all_options
 from smallvit.recipe import build_recipe, validate
-from smallvit.recipes.presets import preset_names, read_preset
+from smallvit.recipes import preset_names, read_preset
 
 
 @pytest.mark.parametrize("name", preset_names())

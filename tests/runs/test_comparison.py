@@ -124,6 +124,16 @@ def test_folds_are_paired_and_never_with_seeds(tmp_path: Path) -> None:
         groups.append(tmp_path / model)
     (found,) = compare(open_sides(groups))
     assert (found.paired_by, found.n) == ("folds", 3) and "Over 3 folds vit_nano is" in found.sentence
+    differences = [-0.02, -0.05, -0.01]  # three folds, each judged by half as many images as it trains on
+    t = np.mean(differences) / (np.std(differences, ddof=1) * np.sqrt(1 / 3 + 1 / 2))
+    assert (
+        found.p == pytest.approx(2 * scipy.stats.t.sf(abs(t), 2), abs=2e-3)
+        and "corrected paired t test" in found.sentence
+    )
+    assert (
+        found.interval[0] < found.difference < found.interval[1]
+        and "--seeds 3 beside --folds may tell" in found.sentence
+    )
     seeds = make_group(tmp_path / "seeds", [0.8, 0.9], "cvt_nano")
     with pytest.raises(
         UsageError, match="vit_nano has folds 0, 1, 2 and cvt_nano has seeds 0, 1: pairing takes two runs"

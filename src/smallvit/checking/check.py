@@ -187,7 +187,7 @@ def _plan_problems(asked: Recipe, plan: Plan, seen: Survey | None) -> Iterator[P
 
 
 def _facts(images: ImageSet, split: Split | None, seen: Survey | None) -> dict[str, Any]:
-    parts = dict(zip(inspections.PARTS, split[:3], strict=True)) if split else images.parts
+    parts = split.parts if split else images.parts
     rows = {"all": torch.arange(len(images)), **{name: part for name, part in parts.items() if len(part)}}
     counts = {
         name: torch.bincount(images.labels_N[part], minlength=len(images.class_names)).tolist()

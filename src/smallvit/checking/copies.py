@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from smallvit.checking import rules
-from smallvit.checking.inspections import PART_WORDS, PARTS
+from smallvit.checking.inspections import PART_WORDS
 from smallvit.checking.near_duplicates.search import MOST_PICTURES, RUNGS, SMALLEST_SIDE, Duplicates
 from smallvit.checking.rules import Problem, are, problem, share
 from smallvit.data.imageset import ImageSet
@@ -37,7 +37,7 @@ def copies(images: ImageSet, split: Split | None, duplicates: Duplicates, same_b
 
 
 def _part_of(images: ImageSet, split: Split | None) -> dict[int, str]:
-    parts = dict(zip(PARTS, split[:3], strict=True)) if split else images.parts
+    parts = split.parts if split else images.parts
     return {row: name for name, rows in parts.items() for row in rows.tolist()}
 
 

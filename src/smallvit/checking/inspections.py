@@ -20,7 +20,6 @@ from smallvit.evaluation.statistics import wilson
 from smallvit.models.features import Backbone
 from smallvit.recipe import Recipe, resolved
 
-PARTS = ("train", "val", "test")
 PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 

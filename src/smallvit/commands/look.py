@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands.options import AsJson, OwnDevice, OwnThreads, Quiet, RunFolder, announce
+from smallvit.commands.options import AsJson, OwnDevice, OwnThreads, Quiet, RunFolder, RunOrGroup, announce
 
 
 def probe(
@@ -33,8 +33,14 @@ def probe(
 
 
 def evaluate(
-    folder: RunFolder,
-    part: Annotated[str, typer.Option(help="train, val or test of the run's own split.")] = "test",
+    folder: RunOrGroup,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            help="train, val or test of the run's own split; left_out of folds.",
+            show_default="test, else what folds left out",
+        ),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
@@ -51,11 +57,16 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(scores, indent=1))
     else:
-        evaluation_table(scores, api.floors_for(folder, part) if data is None else {}, data or part)
+        judged = part or api.usual_part(folder)
+        evaluation_table(
+            scores, api.floors_for(folder, judged) if data is None else {}, data or judged.replace("_", " ")
+        )
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model.safetensors.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, a group of seeds or folds, or a model.safetensors.")
+    ],
     files: Annotated[list[Path], typer.Argument(help="Image files or folders of them.")],
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
     calibrated: Annotated[

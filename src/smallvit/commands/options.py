@@ -31,6 +31,7 @@ OwnThreads = Annotated[
 ]
 OwnDevice = Annotated[str, typer.Option("--device", help="auto (as the run had, else cpu), cpu, cuda, mps.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+RunOrGroup = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a group of seeds or folds.")]
 
 
 class Spec(NamedTuple):
@@ -73,6 +74,7 @@ OPTIONS = {
     "train_on": flag(str, "train, or train+val."),
     "per_class": flag(int, "Train on this many images of each class."),
     "fraction": flag(float, "Train on this share of each class."),
+    "groups": flag(str, "Images that must stay together, as of one patient: a regular expression over their paths; its bracket, or all that it finds, names the group.", metavar="REGEX"),
     "recipe": Spec(Annotated[str, typer.Option(help="A recipe's name or a .toml file.")], "default"),
     "settings": Spec(Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key, e.g. optimizer.weight_decay=0.1. May be repeated.")]),
     "seed": flag(int, "Of weights, order and augmentation; the split has its own."),

@@ -43,7 +43,7 @@ def demo(
 
 
 @takes(
-    "data model img_size in_chans fit epochs budget batch_size val test train_on per_class fraction recipe settings "
+    "data model img_size in_chans fit epochs budget batch_size val test train_on per_class fraction groups recipe settings "
     "device threads fast as_json quiet",
     data=Spec(
         Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
@@ -71,12 +71,12 @@ def check(**given: Any) -> None:
 
 @takes(
     "data model out img_size in_chans fit epochs budget batch_size lr init pretrain teacher drop_path mixup cutmix aux "
-    "class_weights balanced val test train_on per_class fraction recipe settings seed seeds jobs on device threads "
-    "precision compile "
-    "log explain print_recipe overwrite quiet",
-    data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split], .npz, or mnist5k (default) | digits.")]),
+    "class_weights balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs on device "
+    "threads precision compile log explain print_recipe overwrite quiet",
+    data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split][,group], .npz, or mnist5k (default) | digits.")]),
     init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
     seeds=flag(int, "Train this many seeds of the same recipe."),
+    folds=flag(int, "Train this many runs, each of which leaves out other images and is judged by them: all images train, and all are judged."),
 )  # fmt: skip
 def train(**given: Any) -> None:
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
@@ -86,7 +86,7 @@ def train(**given: Any) -> None:
 
 @takes(
     "data method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
-    "per_class fraction recipe settings seed seeds jobs on device threads precision log explain print_recipe overwrite quiet",
+    "per_class fraction groups recipe settings seed seeds jobs on device threads precision log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")]),
     method=flag(str, f"{in_words(pretraining_names())}."),
     init=flag(str, "Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
@@ -118,7 +118,6 @@ def resume(folder: RunFolder, jobs: Jobs = 1, on: On = "local", log: Log = None,
 def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
     """One run or several seeds of it, for train and pretrain."""
     from smallvit import api
-    from smallvit.runs.places import LOCAL
 
     if given["print_recipe"]:
         typer.echo(api.describe_recipe(api.make_recipe(**asked)))
@@ -138,8 +137,7 @@ def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
         runs = api.train_seeds(**asked, **common, seeds=given["seeds"], jobs=given["jobs"], on=given["on"])
         show_results(runs, runs[0].path.parent / "report.html", quiet)
         return runs
-    if given["on"] != LOCAL:
-        raise UsageError(f"--on {given['on']} is for several runs: give --seeds, or leave it out")
-    run = api.train(**asked, **common, log=given["log"])
-    show_results([run], run.path / "report.html", quiet)
-    return [run]
+    done: Any = api.train(**asked, **common, log=given["log"], jobs=given["jobs"], on=given["on"])  # a run, or folds
+    runs = api.open_runs(done.path)
+    show_results(runs, done.path / "report.html", quiet)
+    return runs

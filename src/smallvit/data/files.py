@@ -46,6 +46,7 @@ class Listed(NamedTuple):
     path: Path
     class_name: str
     part: str  # "" where the set has no parts
+    group: str = ""  # "": the image is a group of its own
 
 
 class Decoding(NamedTuple):
@@ -143,15 +144,20 @@ class FileSource:
         number = {name: index for index, name in enumerate(class_names)}
         labels = np.array([number[item.class_name] for item in kept], dtype=np.int64)
         part_of = [item.part for item in kept]
+        names = tuple(self._shown(item) for item in kept)
+        grouped = any(item.group for item in kept)
         return ImageSet(
             images_NCSS=images,
             labels_N=torch.from_numpy(labels),
             class_names=class_names,
             parts={part: _rows_where(part_of, part) for part in sorted({*part_of} - {""})},
-            files=tuple(self._shown(item) for item in kept),
+            files=names,
             source=self.name,
             fingerprint=fingerprint(meta["pixels"], labels),
             skipped=tuple(skipped),
+            groups=tuple(own_group(item.group, name) for item, name in zip(kept, names, strict=True))
+            if grouped
+            else (),
         )
 
     def _shown(self, item: Listed) -> str:
@@ -205,6 +211,11 @@ class FileSource:
 
     def _place(self) -> Path:
         return Path(self.name).expanduser().absolute()
+
+
+def own_group(group: str, file: str) -> str:
+    """The name of its group; of an image without one, a name that no other has."""
+    return group or f"{file}\0"
 
 
 def _rows_where(part_of: list[str], part: str) -> Tensor:

@@ -52,6 +52,7 @@ class ImageSet:
     source: str
     fingerprint: str
     skipped: tuple[Skipped, ...] = field(default=())
+    groups: tuple[str, ...] = field(default=())  # of each image; no part may tear one apart. Empty: there are none
 
     def __len__(self) -> int:
         return len(self.labels_N)

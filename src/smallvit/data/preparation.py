@@ -66,14 +66,18 @@ class Preparation:
             looks += [padded[..., edge : edge + height, edge : edge + width] for edge in (0, 2 * far)]
         return looks + [look.flip(3) for look in looks] if self.flips else looks
 
+    @property
+    def wanted(self) -> tuple[int, Fit, int, int]:
+        """What a square is: models that agree in it take the same."""
+        return self.cache_size, self.fit, self.in_chans, self.white
+
     def square(self, picture: Picture) -> Tensor:
         """uint8 (C, S, S). What cannot be read or converted is `Unreadable`."""
-        wanted = (self.cache_size, self.fit, self.in_chans, self.white)
         if isinstance(picture, str | Path):
-            return read_image(Path(picture), *wanted)
+            return read_image(Path(picture), *self.wanted)
         if isinstance(picture, Image.Image):
-            return square_of_picture(picture, *wanted)
-        return square_of_array(self._pixels(picture), *wanted)
+            return square_of_picture(picture, *self.wanted)
+        return square_of_array(self._pixels(picture), *self.wanted)
 
     def _pixels(self, given: np.ndarray | Tensor) -> np.ndarray:
         """H x W x C. Arrays have their channels last, tensors first, as numpy and torch have them elsewhere."""

@@ -1,8 +1,10 @@
 """Which rows train, validate and test: stratified, seeded, and stored in the run.
 
-The order is fixed so that shares mean the same everywhere: test first, then validation from what is left,
-then the subset (`per_class`, `fraction`) of what remains for training. Subsets are nested: the 20 images per
-class of one run are among the 50 of another. The test part never selects anything.
+The order is fixed so that shares mean the same everywhere: test first, then what a fold leaves out, then validation from
+what is left, then the subset (`per_class`, `fraction`) of what remains for training. Subsets are nested: the 20 images
+per class of one run are among the 50 of another. Neither the test part nor what a fold leaves out selects anything.
+
+Groups stay whole: none has images in two of the parts that are made here. A subset may take some images of a group.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from smallvit.data.dealing import deal_groups, deal_images
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import PART_NAMES
 from smallvit.errors import DataError, UsageError
@@ -20,6 +23,7 @@ from smallvit.recipe import DataSpec
 
 TEST_SHARE = 0.2
 VAL_SHARE = 0.15
+NONE = torch.zeros(0, dtype=torch.int64)
 
 
 class Split(NamedTuple):
@@ -27,6 +31,19 @@ class Split(NamedTuple):
     val: Tensor  # empty: nothing is held out for selection
     test: Tensor
     how: dict[str, str]  # what each part is, in words
+    left_out: Tensor = NONE  # what a fold is judged by; empty where there are no folds
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """By name; what a fold leaves out where there are folds."""
+        usual = {"train": self.train, "val": self.val, "test": self.test}
+        return usual | ({"left_out": self.left_out} if len(self.left_out) else {})
+
+    @property
+    def judged(self) -> dict[str, Tensor]:
+        """The parts that a finished model is judged by, where they hold images: the first one is the one that counts."""
+        parts = {"left_out": self.left_out, "test": self.test, "val": self.val}
+        return {name: rows for name, rows in parts.items() if len(rows)}
 
 
 def make_split(images: ImageSet, spec: DataSpec, needs_labels: bool = True) -> Split:
@@ -40,13 +57,16 @@ def make_split(images: ImageSet, spec: DataSpec, needs_labels: bool = True) -> S
     rest, test, how["test"] = _hold_out_test(images, spec, rest)
     if spec.train_on == "train+val":
         rest = torch.cat([rest, images.parts["val"]])
+    left_out = NONE
+    if spec.folds:
+        rest, left_out, how["left_out"] = _leave_out(images, spec, rest, spec.folds)
     rest, val, how["val"] = _hold_out_val(images, spec, rest)
     train = _subset(images.labels_N, rest, spec, images)
     how["train"] = "the rest" if len(train) == len(rest) else f"{len(train):,} of {len(rest):,} images"
     _check_training(images, train)
     if spec.sealed:
         test, how["test"] = NONE, f"{len(test):,} images, sealed"
-    return Split(train, val, test, how)
+    return Split(train, val, test, how, left_out)
 
 
 def _plain(part: float | str) -> float | str:
@@ -80,11 +100,10 @@ def check_asked(images: ImageSet, spec: DataSpec) -> None:
 
 
 Held = tuple[Tensor, Tensor, str]  # the rows that are left, the rows held out, and what they are in words
-NONE = torch.zeros(0, dtype=torch.int64)
 
 
 def _hold_out_test(images: ImageSet, spec: DataSpec, rest: Tensor) -> Held:
-    return _hold_out(images, spec, rest, "test", auto_test(images) if spec.test == "auto" else spec.test)
+    return _hold_out(images, spec, rest, "test", auto_test(images, spec) if spec.test == "auto" else spec.test)
 
 
 def _hold_out_val(images: ImageSet, spec: DataSpec, rest: Tensor) -> Held:
@@ -99,9 +118,10 @@ def _hold_out(images: ImageSet, spec: DataSpec, rest: Tensor, part: str, what: f
     return rest, *_part(images.parts, what, f"--{part}")
 
 
-def auto_test(images: ImageSet) -> float | str:
+def auto_test(images: ImageSet, spec: DataSpec) -> float | str:
+    """The source's own part, or a share; none where folds judge every image anyway."""
     if not images.parts:
-        return TEST_SHARE
+        return "none" if spec.folds else TEST_SHARE
     return "test" if "test" in images.parts else "none"
 
 
@@ -126,6 +146,8 @@ def _shuffled(labels: Tensor, rows: Tensor, klass: int, seed: int, purpose: str)
 
 def _take(images: ImageSet, rows: Tensor, share: float, spec: DataSpec, part: str) -> Held:
     """The share of every class, at least one image, never the last one."""
+    if images.groups:
+        return _take_groups(images, rows, share, spec, part)
     labels = images.labels_N
     counts = torch.bincount(labels[rows], minlength=len(images.class_names))
     if lonely := [images.class_names[klass] for klass in (counts == 1).nonzero()[:, 0].tolist()]:
@@ -142,6 +164,62 @@ def _take(images: ImageSet, rows: Tensor, share: float, spec: DataSpec, part: st
         left.append(own[count:])
     how = f"{100 * share:.3g} % of each class, seed {spec.split_seed}"
     return torch.cat(left).sort().values, torch.cat(taken).sort().values, how
+
+
+def _take_groups(images: ImageSet, rows: Tensor, share: float, spec: DataSpec, part: str) -> Held:
+    """The same in whole groups: at least one of every class, never the last one."""
+    _check_groups(images, rows, f"a {part} part", f"give --{part} none")
+    part_R = deal_groups(images.labels_N[rows], _groups(images, rows), (share, 1 - share), spec.split_seed, part)
+    left, taken = rows[part_R == 1], rows[part_R == 0]
+    n, of = len(set(_groups(images, taken))), len(set(_groups(images, rows)))
+    how = f"{n:,} of {of:,} groups, as near as can be to {100 * share:.3g} % of each class, seed {spec.split_seed}"
+    return left, taken, how
+
+
+def _leave_out(images: ImageSet, spec: DataSpec, rows: Tensor, folds: int) -> Held:
+    """Every image is left out by one fold, and every fold has its share of each class."""
+    labels, fold = images.labels_N[rows], spec.fold or 0
+    if images.groups:
+        groups = _groups(images, rows)
+        _check_groups(images, rows, "a fold", "leave the class out")
+        fold_R = deal_groups(labels, groups, [1 / folds] * folds, spec.split_seed, "fold")
+        if (held := len(fold_R.unique())) < folds:
+            n = len(set(groups))
+            raise UsageError(
+                f"--folds {folds}: {images.source} has {n} groups, and each stays whole: give --folds {held}"
+            )
+    else:
+        _check_rarest(images, labels, folds)
+        fold_R = deal_images(labels, folds, spec.split_seed, "fold")
+    how = f"fold {fold} of {folds}, stratified{', in whole groups' * bool(images.groups)}, seed {spec.split_seed}"
+    return rows[fold_R != fold], rows[fold_R == fold], how
+
+
+def _groups(images: ImageSet, rows: Tensor) -> list[str]:
+    return [images.groups[row] for row in rows.tolist()]
+
+
+def _check_rarest(images: ImageSet, labels: Tensor, folds: int) -> None:
+    counts = {klass: int((labels == klass).sum()) for klass in labels.unique().tolist()}
+    rarest = min(counts, key=lambda klass: counts[klass])
+    if (least := counts[rarest]) < folds:
+        fewer = f"give --folds {least}, " if least > 1 else ""
+        raise UsageError(
+            f"--folds {folds}: class {images.class_names[rarest]!r} of {images.source} has {least} "
+            f"image{'s' * (least > 1)}, and every fold leaves out one of each class: {fewer}add images, or leave the class out"
+        )
+
+
+def _check_groups(images: ImageSet, rows: Tensor, what: str, otherwise: str) -> None:
+    """Of a class that is one group no part can be held out."""
+    of_class: dict[int, set[str]] = {}
+    for klass, group in zip(images.labels_N[rows].tolist(), _groups(images, rows), strict=True):
+        of_class.setdefault(klass, set()).add(group)
+    if whole := [images.class_names[klass] for klass, groups in sorted(of_class.items()) if len(groups) == 1]:
+        raise DataError(
+            f"{images.source}: all images of class {', '.join(map(repr, whole[:5]))} are in one group, which stays whole: too "
+            f"few groups to hold out {what}; add images of another group, or {otherwise}"
+        )
 
 
 def _subset(labels: Tensor, rows: Tensor, spec: DataSpec, images: ImageSet) -> Tensor:

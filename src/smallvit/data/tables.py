@@ -1,6 +1,7 @@
-"""A CSV file of `path,label[,split]`, or of `path` alone where no labels are needed -> FileSource.
+"""A CSV file of `path,label[,split][,group]`, or of `path` alone where no labels are needed -> FileSource.
 
-Paths are relative to the file, or absolute."""
+Paths are relative to the file, or absolute. Images of one group stay together in every split; where the field is empty,
+an image is a group of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from smallvit.errors import DataError, nearest
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
 MOST_BYTES = 1 << 29
-COLUMNS = "the first line must name the columns path and label, and optionally split, divided by commas"
+COLUMNS = "the first line must name the columns path and label, and optionally split and group, divided by commas"
 
 
 def table_source(path: Path, labelled: bool = True) -> FileSource:
@@ -73,8 +74,8 @@ def _columns(path: Path, header: str) -> tuple[list[str], str]:
         if "path" in names:
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise DataError(f"{path}: the column {twice[0]!r} is there twice")
-            if others := [name for name in names if name not in {"path", "label", "split"}]:
-                warn(f"{path}: columns other than path, label and split are left out: {', '.join(others)}")
+            if others := [name for name in names if name not in {"path", "label", "split", "group"}]:
+                warn(f"{path}: columns other than path, label, split and group are left out: {', '.join(others)}")
             return names, delimiter
     raise DataError(f"{path}: {COLUMNS}; it reads {header[:80]!r}")
 
@@ -109,11 +110,15 @@ def _item(path: Path, line: int, row: dict[str, str], root: Path) -> Listed:
     file = root / name
     if os.sep == "/" and "\\" in name and not file.exists():
         file = root / name.replace("\\", "/")  # written on Windows
-    return Listed(file, label, PART_NAMES.get(split.lower(), ""))
+    return Listed(file, label, PART_NAMES.get(split.lower(), ""), row.get("group", "").strip())
 
 
 def _check_same(path: Path, line: int, item: Listed, before: Listed, first: int) -> None:
-    for what, earlier, later in (("label", before.class_name, item.class_name), ("split", before.part, item.part)):
+    for what, earlier, later in (
+        ("label", before.class_name, item.class_name),
+        ("split", before.part, item.part),
+        ("group", before.group, item.group),
+    ):
         if earlier != later:
             raise DataError(
                 f"{path}: {item.path.name} has the {what} {earlier!r} in line {first} and {later!r} in line {line}: "

@@ -78,8 +78,10 @@ def _known(plan: Plan, part: str) -> Known:
 
 
 def _judged_rows(plan: Plan, images: int) -> tuple[str, Tensor]:
-    """Rows of the test part, or else of the validation part; without either, of the training part."""
-    for part, rows in (("test", plan.split.test), ("validation", plan.split.val), ("training", plan.split.train)):
+    """Rows of what a fold left out, of the test part, or else of the validation part; without any, of the training part."""
+    split = plan.split
+    named = {"left-out": split.left_out, "test": split.test, "validation": split.val, "training": split.train}
+    for part, rows in named.items():
         if len(rows) >= 8:
             return part, _some(rows, images, part)
     raise UsageError("diagnose needs at least 8 images in a part of the split")

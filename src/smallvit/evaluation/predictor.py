@@ -64,6 +64,11 @@ class Predictor:
     def device(self) -> torch.device:
         return next(self.backbone.parameters()).device
 
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """Its own, where it has one."""
+        return () if self.temperature is None else (self.temperature,)
+
     def logits(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
         """(N, K), at the temperature where the model is calibrated: the same answers, as sure as they should be."""
         return self.logits_of(self._batches(images, rows, batch_size))

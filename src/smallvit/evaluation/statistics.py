@@ -39,6 +39,33 @@ def balanced_interval(correct_K: Sequence[int], n_K: Sequence[int], confidence: 
     return wilson(mean * effective, effective, confidence)
 
 
+def clustered_interval(
+    right_N: NDArray[np.float64], *clusterings: NDArray[np.int64], confidence: float = 0.95
+) -> tuple[float, float]:
+    """Interval of a share over N images that are not independent: those of a fold share a model, those of a group a scene.
+
+    Each of the `clusterings` gives the cluster of every image. Independent images would vary by share (1 - share) / N,
+    C clusters vary by C / (C - 1) * sum over them of (sum of (right - share))^2 / N^2. What the second is above the first
+    is known to C - 1 degrees of freedom only, so it counts with Student's quantile, the rest with the normal one. The
+    widest counts. The interval is Wilson's at the number of images that would make it as wide.
+    """
+    n, share = len(right_N), float(right_N.mean())
+    plain = share * (1 - share) / n
+    z = float(ndtri(0.5 + confidence / 2))
+    if plain == 0:
+        return wilson(share * n, n, confidence)
+    spread = plain * z**2  # squared half-width
+    for cluster_N in clusterings:
+        sums_C = np.bincount(cluster_N, weights=right_N - share)
+        C = len(np.unique(cluster_N))
+        varies = C / (C - 1) * float(np.square(sums_C).sum()) / n**2 if C > 1 else 0.0
+        if varies > plain:
+            t = float(stdtrit(C - 1, 0.5 + confidence / 2))
+            spread = max(spread, plain * z**2 + (varies - plain) * t**2)
+    effective = share * (1 - share) * z**2 / spread
+    return wilson(share * effective, effective, confidence)
+
+
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
     """Mean and Student's t interval over seeds; with one value the interval is unknown (NaN)."""
     n = len(values)

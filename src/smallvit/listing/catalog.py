@@ -10,7 +10,7 @@ from smallvit.errors import UsageError, nearest
 from smallvit.listing.counted import stored_rows
 from smallvit.listing.losses import declared_losses
 from smallvit.recipe import Recipe, build_recipe, flat, validate
-from smallvit.recipes.presets import preset_names, read_preset
+from smallvit.recipes import preset_names, read_preset
 
 Rows = Iterator[tuple[str, ...]]
 

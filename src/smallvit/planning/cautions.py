@@ -8,12 +8,14 @@ import torch
 
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
+from smallvit.objectives.base import objectives
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.selection import LOOKS, standard_error
 
 FEW_EPOCHS = 10
 FEW_TEST_IMAGES = 50
 FEW_TO_SELECT = 200  # their accuracy is known to within three points or so
+FEW_TRAINING_IMAGES = 1000  # below, none can be spared, and folds cost minutes
 
 
 def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
@@ -38,8 +40,35 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{', '.join(lonely[:3])}{more}: one training image; a class is learned from several: add images, or leave the "
             "class out"
         )
+    if torn := _torn_groups(images, split):
+        yield torn
+    if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe):
+        yield (
+            f"{len(split.train):,} training images: under {FEW_TRAINING_IMAGES:,} or so, --folds 5 judges all of them, each by a model "
+            "that has not seen it, trains on four fifths at a time, and finds labels that are probably wrong"
+        )
     if 0 < len(split.test) < FEW_TEST_IMAGES:
         yield (
             f"{len(split.test)} test images: the accuracy will be known to within about "
             f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
         )
+
+
+def _may_fold(recipe: Recipe) -> bool:
+    """It does not yet, and all images that there are train: who takes some of many has a reason."""
+    data = recipe.data
+    return not (data.folds or data.per_class or data.fraction) and objectives()[recipe.objective.name].classifies
+
+
+def _torn_groups(images: ImageSet, split: Split) -> str:
+    """What we hold out never tears a group apart; the parts that a source comes with may."""
+    if not images.groups:
+        return ""
+    trained = {images.groups[row] for row in split.train.tolist()}
+    for part, rows in split.judged.items():
+        if torn := {images.groups[row] for row in rows.tolist()} & trained:
+            return (
+                f"{len(torn):,} of the groups in the {part} part have training images, too, as {min(torn)}: the accuracy will be too "
+                "good; put each into one part, or leave the division to smallvit"
+            )
+    return ""

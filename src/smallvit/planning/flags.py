@@ -9,7 +9,7 @@ from typing import Any
 from smallvit.errors import UsageError, nearest
 from smallvit.objectives.base import all_options, objectives
 from smallvit.recipe import FLAGS, Recipe, build_recipe
-from smallvit.recipes.presets import read_preset
+from smallvit.recipes import read_preset
 
 
 def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:

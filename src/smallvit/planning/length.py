@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from smallvit.errors import UsageError
 from smallvit.planning.choices import Choices
@@ -43,13 +44,16 @@ class Clock:
     """The time of a command, and how much longer things take than they would on an idle machine.
 
     `started` is when it began (time.monotonic). `turns`: so many runs follow one another in processes of their own.
-    `share`: what is planned is to end when so much of a budget is gone; the rest is for what follows it.
+    `share`: what is planned is to end when so much of a budget is gone; the rest is for what follows it. `others`: so many folds
+    are planned after the first, with floors of their own.
     """
 
-    def __init__(self, started: float | None = None, turns: int = 0, share: float = 1.0) -> None:
+    def __init__(self, started: float | None = None, turns: int = 0, share: float = 1.0, others: int = 0) -> None:
         self.started = time.monotonic() if started is None else started
         self.turns = turns
         self.share = share
+        self.others = others
+        self.later = 0.0  # seconds until the others are planned, too
         self.to_begin = 0.0  # seconds until a training was built: each process needs them again
         self.slowdown = 1.0
 
@@ -60,6 +64,13 @@ class Clock:
     def for_tries(self, budget: float | None) -> float:
         return TRIED_SECONDS if budget is None else min(TRIED_SECONDS, TRIED_SHARE * (self.share * budget - self.gone))
 
+    @contextmanager
+    def for_each_fold(self) -> Iterator[None]:
+        """What is done for the first fold here, and for the others later."""
+        before = self.gone
+        yield
+        self.later += self.others * (self.gone - before)
+
     def watch(self) -> _Watch:
         return _Watch(self)
 
@@ -68,7 +79,7 @@ class Clock:
         return AIM * self.share * budget
 
     def for_steps(self, budget: float, end: float) -> float:
-        left = self.end_of(budget) - self.gone
+        left = self.end_of(budget) - self.gone - self.later
         return (left / self.turns - self.to_begin if self.turns else left) - end
 
 

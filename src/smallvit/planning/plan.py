@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from smallvit.console import roughly, say, warn
+from smallvit.data.groups import with_groups
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
@@ -28,8 +30,10 @@ from smallvit.planning.resolve import (
     has_fast_bf16,
     resolve_machine,
     resolve_names,
+    resolve_objective,
     resolve_size,
     resolve_split,
+    resolve_statistics,
     resolve_training,
 )
 from smallvit.planning.stages import resolve_pretraining, stages_of
@@ -58,6 +62,32 @@ class Plan(NamedTuple):
         """The plan as a table."""
         asked, resolved = flat(self.asked.model_dump(exclude_unset=True)), flat(self.recipe.model_dump())
         return explained(asked, resolved, self.choices, levers())
+
+    @property
+    def cautions(self) -> list[str]:
+        return list(cautions(self.recipe, self.images, self.split))
+
+    def at_fold(self, fold: int) -> Plan:
+        """The same plan for another fold: what training images tell is measured anew on its own, all else is shared."""
+        asked = self.asked.model_copy(update={"data": self.asked.data.model_copy(update={"fold": fold})})
+        own = self.recipe.model_dump()
+        own["data"] |= {"fold": fold, "mean": asked.data.mean, "std": asked.data.std}
+        own |= {"objective": asked.objective.model_dump(), "aux": asked.aux}
+        choices = Choices(Recipe.model_validate(own))
+        resolve_names(choices)
+        split = make_split(self.images, choices.recipe.data)
+        resolve_statistics(choices, self.images, split)
+        resolve_objective(choices, self.images, split)
+        if steps := self.recipe.steps:  # a fold may have a few images more or less: as many steps, not as many epochs
+            choices.put("epochs", math.ceil(steps / max(1, len(split.train) // resolved(self.recipe.batch_size))))
+        made = {choice.key: choice for choice in (*self.choices, *choices.made)}
+        return self._replace(
+            asked=asked,
+            recipe=choices.recipe,
+            choices=[*made.values()],
+            split=split,
+            floors=compute_floors(self.images, split),
+        )
 
 
 class Prepared(NamedTuple):
@@ -97,9 +127,10 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
         training = _build(choices.recipe, images, split)
         with fixed_threads(choices["threads"]):
             cost = measure_cost(training, kinds_of(choices))
-    floors = compute_floors(images, split) if with_floors else {}
+    with clock.for_each_fold():
+        floors = compute_floors(images, split) if with_floors else {}
     with fixed_threads(choices["threads"]):
-        seconds = resolve_length(choices, training, cost, clock, (len(split.test), len(split.val)))
+        seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
     _tell_of_losses(choices, training)
     plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds)
     training.recipe = plan.recipe  # with what was chosen after it was built
@@ -162,7 +193,7 @@ def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
 
 
 def _warn_of_seen(file: Path, recipe: Recipe, images: ImageSet, split: Split) -> str:
-    held_out = {"validation": split.val, "test": split.test}
+    held_out = {"validation": split.val, "test": split.test, "left-out": split.left_out}
     seen = already_seen(file, recipe.data.source, images.class_names, held_out)
     if seen:
         warn(f"{seen}: the result may be too good. Give both commands the same --test and --val")
@@ -170,17 +201,18 @@ def _warn_of_seen(file: Path, recipe: Recipe, images: ImageSet, split: Split) ->
 
 
 def load_images(source: Source, data: DataSpec) -> ImageSet:
-    return source.load(
+    images = source.load(
         resolved(data.cache_size), data.fit, resolved(data.in_chans), resolved(data.white), limit_gb=data.cache_limit_gb
     )
+    return with_groups(images, data.groups)
 
 
 def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
     """Nothing to be right about where there are no classes."""
-    judged = split.test if len(split.test) else split.val
-    if len(images.class_names) == 1:
+    judged = next(iter(split.judged.values()), None)
+    if len(images.class_names) == 1 or judged is None:
         return {}
-    return pixel_floors(images.images_NCSS, images.labels_N, split.train, judged) if len(judged) else {}
+    return pixel_floors(images.images_NCSS, images.labels_N, split.train, judged)
 
 
 def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
@@ -224,6 +256,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
         "choices": [choice._asdict() for choice in plan.choices],
         "explained": plan.explained.as_record(),
         "curves": declared_curves(recipe).for_folder(),
+        "cautions": list(plan.cautions),
     }
     writer = RunFolder.__new__(RunFolder)
     writer.path = folder
@@ -243,7 +276,7 @@ def _split_record(plan: Plan) -> dict[str, Any]:
             "counts": torch.bincount(images.labels_N[rows], minlength=K).tolist(),
             "rows": rows.tolist(),
         }
-        for name, rows in zip(("train", "val", "test"), plan.split[:3], strict=True)
+        for name, rows in plan.split.parts.items()
     }
     return {
         "source": images.source,
@@ -268,8 +301,8 @@ def read_plan(run: RunFolder) -> Plan:
             f"{images.fingerprint[:8]} instead of {data.fingerprint[:8]}): put them back, or start a new run"
         )
     parts = run.read("split.json", "parts")["parts"]
-    train, val, test = (torch.tensor(parts[name]["rows"], dtype=torch.int64) for name in ("train", "val", "test"))
-    split = Split(train, val, test, how={name: parts[name]["how"] for name in parts})
+    rows = {name: torch.tensor(part["rows"], dtype=torch.int64) for name, part in parts.items()}
+    split = Split(**rows, how={name: parts[name]["how"] for name in parts})
     choices = [Choice(**choice) for choice in run.choices]
     return Plan(recipe, recipe, choices, images, split, run.read("floors.json"))
 
@@ -284,14 +317,15 @@ def show_plan(plan: Plan, turns: int = 1) -> None:
         say(to_beat(plan))
     if plan.seconds is not None:
         say(f"this takes about {roughly(turns * plan.seconds)} on this machine")
-    for caution in cautions(plan.recipe, plan.images, plan.split):
+    for caution in plan.cautions:
         warn(caution)
 
 
 def headline(plan: Plan) -> str:
     """Which images, and how many of them."""
-    n = {name: len(rows) for name, rows in zip(("train", "val", "test"), plan.split[:3], strict=True)}
-    counted = ", ".join(f"{count:,} {name}" for name, count in n.items() if count)
+    counted = ", ".join(
+        f"{len(rows):,} {name.replace('_', ' ')}" for name, rows in plan.split.parts.items() if len(rows)
+    )
     classes = len(plan.images.class_names)
     return f"{plan.images.source}: {f'{classes} classes' if classes > 1 else 'no classes'}, {counted}"
 

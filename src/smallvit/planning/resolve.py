@@ -108,8 +108,16 @@ def resolve_split(choices: Choices, images: ImageSet) -> None:
         for part in ("test", "val"):
             choices.choose(f"data.{part}", "none", "there are no classes to judge by")
     why = {float: "a share of every class", str: f"the source has {', '.join(images.parts) or 'no parts'}"}
-    test = auto_test(images)
-    choices.choose("data.test", test, why[type(test)])
+    spec = choices.recipe.data
+    test = auto_test(images, spec)
+    judged_anyway = spec.folds and test == "none"
+    choices.choose(
+        "data.test", test, "every image is judged by the fold that left it out" if judged_anyway else why[type(test)]
+    )
+    if spec.folds and spec.val == "auto" and auto_val(images, spec) == "val":
+        choices.record(
+            "data.train_on", "train+val", "the folds leave out every image once, those of the validation part, too"
+        )
     # Supervised training selects nothing by it; pretraining sees by it whether its features are worth something.
     unused = _classifies(choices) and not choices["data.sealed"]
     val = auto_val(images, choices.recipe.data, otherwise="none" if unused else VAL_SHARE)

@@ -15,7 +15,7 @@ from smallvit.recipe import flat
 from smallvit.runs.axes import Place
 from smallvit.runs.curves import DeclaredCurves, read_curves
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.members import arm_name, full_name, method_of, replicate_of
+from smallvit.runs.members import arm_name, fold_results, folds_together, full_name, method_of, replicate_of
 from smallvit.runs.stored_findings import StoredFinding, read_findings
 
 T = TypeVar("T")
@@ -41,6 +41,8 @@ class Content(NamedTuple):
     images: dict[str, NDArray[np.uint8]]
     findings: dict[str, StoredFinding] | None  # None: of another version
     curves: DeclaredCurves
+    cautions: tuple[str, ...] = ()  # what was said before it began
+    folds: int = 0  # how many runs were judged together; 0: this is a run
 
     @property
     def part(self) -> str | None:
@@ -79,9 +81,10 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
             split=run.read("split.json"),
             results=run.results,
             metrics=run.metrics,
-            images=read_images(run),
+            images=read_images(run.path),
             findings=read_findings(run),
             curves=read_curves(run),
+            cautions=tuple(map(str, recipe.get("cautions", ()))),
         )
         for number, (run, recipe, name) in enumerate(zip(runs, recipes, names, strict=True), start=1)
     ]
@@ -94,12 +97,39 @@ def _explained(run: RunFolder, recipe: Mapping[str, Any]) -> Explained | None:
         raise RunError(f"cannot read the plan in {run.path / 'recipe.json'}: {error}") from None
 
 
-def read_images(run: RunFolder) -> dict[str, NDArray[np.uint8]]:
+def judged_together(runs: Sequence[RunFolder], contents: Sequence[Content]) -> list[Content]:
+    """The same, but the folds of a group as one: every image judged once. Its folder reads as that of a run."""
+    folders = dict(zip((content.label for content in contents), runs, strict=True))
+    judged: list[Content] = []
+    for arm in by_arm(contents):
+        folder = folds_together([folders[content.label] for content in arm])
+        judged += arm if folder is None else [_as_one(folder, arm)]
+    return judged
+
+
+def _as_one(folder: Path, folds: Sequence[Content]) -> Content:
+    first, results = folds[0], fold_results(folder)
+    counts = [
+        sum(of_class) for of_class in zip(*(fold.split["parts"]["left_out"]["counts"] for fold in folds), strict=True)
+    ]
+    seeds = len(folds) // results["folds"]  # each of which leaves out every image once
+    trained = {"n": results["parts"]["left_out"]["n"], "counts": [count // seeds for count in counts]}
+    parts = {name: part for name, part in first.split["parts"].items() if name == "test"}
+    return first._replace(
+        label=first.arm,
+        split={**first.split, "parts": {"train": trained, **parts}},
+        results=results,
+        images=read_images(folder),
+        folds=results["folds"],
+    )
+
+
+def read_images(folder: Path) -> dict[str, NDArray[np.uint8]]:
     """The stored pictures; a folder without them still makes a page."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    path = run.path / "images.safetensors"
+    path = folder / "images.safetensors"
     if not path.is_file():
         return {}
     try:

@@ -11,9 +11,10 @@ from smallvit.console import warn
 from smallvit.errors import RunError
 from smallvit.report import sections
 from smallvit.report.calibration_section import calibration_section
-from smallvit.report.collect import Content, collect
+from smallvit.report.collect import Content, collect, judged_together
 from smallvit.report.data_section import data_section
 from smallvit.report.diagnosis_section import diagnosis_section, outdated
+from smallvit.report.label_error_section import label_error_section
 from smallvit.report.plan_section import plan_section
 from smallvit.report.training_section import shown_section, training_section
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
@@ -43,39 +44,46 @@ def write_report(
     if not runs:
         raise RunError("a report needs at least one run")
     contents = collect(runs)
+    judged = judged_together(runs, contents)
     for old in outdated(contents):
         warn(f"{old.word[0].lower()}{old.word[1:]}. {old.text}")
-    page = _render(contents, title, verdicts, extras, IMAGE_BYTES)
+    page = _render(contents, judged, title, verdicts, extras, IMAGE_BYTES)
     if len(page.encode()) > PAGE_BYTES:
-        page = _render(contents, title, verdicts, extras, 0)
+        page = _render(contents, judged, title, verdicts, extras, 0)
     write_text(out, page)
     return out
 
 
 def _render(
-    contents: Sequence[Content], title: str, verdicts: Sequence[Verdict], extras: Sequence[Extra], image_bytes: int
-) -> str:
+    contents: Sequence[Content], judged: Sequence[Content], title: str, verdicts: Sequence[Verdict],
+    extras: Sequence[Extra], image_bytes: int,
+) -> str:  # fmt: skip
+    """`contents` are all runs; `judged` the same, but folds of one group as one."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"percent": percent}
     template = (resources.files("smallvit.report") / "template.html.j2").read_text(encoding="utf-8")
-    accuracy = sections.accuracy_section(contents, compared=bool(verdicts))
+    folds = [run for run in contents if not any(run is other for other in judged)]
+    accuracy = sections.accuracy_section(judged, compared=bool(verdicts), folds=folds)
     page = environment.from_string(template).render(
         title=title,
         extras=extras,
         runs=contents,
+        judged=judged,
         many=len(contents) > 1,
+        many_judged=len(judged) > 1,
         part_words=PART_WORDS,
         version=contents[0].env.get("smallvit", ""),
         open_pictures=OPEN_PICTURES,
         **accuracy | {"verdicts": [*verdicts, *outdated(contents), *accuracy["verdicts"]]},
         **training_section(contents),
         **shown_section(contents, image_bytes // (4 * len(contents))),
-        **sections.class_section(contents),
-        **sections.mistake_section(contents, image_bytes // (2 * len(contents))),
-        **data_section(contents, image_bytes // (2 * len(contents))),
-        **calibration_section(contents),
+        **sections.class_section(judged),
+        **sections.mistake_section(judged, image_bytes // (2 * len(judged))),
+        **label_error_section(judged, image_bytes // (4 * len(judged))),
+        **data_section(judged, image_bytes // (2 * len(judged))),
+        **calibration_section(judged),
         **diagnosis_section(contents, image_bytes // 4),
         **plan_section(contents),
         **sections.recipe_section(contents),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from smallvit.console import duration, printable, warn
-from smallvit.planning.cautions import cautions
 from smallvit.planning.explanation import Line
 from smallvit.planning.forecast import Forecast
 from smallvit.planning.plan import Plan, headline, to_beat
@@ -40,7 +39,7 @@ def show_explanation(plan: Plan, expected: Forecast) -> None:
     say(in_words(expected))
     if plan.floors:
         say(to_beat(plan))
-    for caution in cautions(plan.recipe, plan.images, plan.split):
+    for caution in plan.cautions:
         warn(caution)
 
 

@@ -15,6 +15,7 @@ from smallvit.report.data_section import stored_gallery
 from smallvit.report.verdict import (
     PART_WORDS,
     Score,
+    Verdict,
     about_balance,
     about_collapse,
     about_part,
@@ -26,6 +27,9 @@ from smallvit.report.verdict import (
     percent,
     run_score,
     state,
+    state_as_one,
+    state_of_folds,
+    told_before,
 )
 from smallvit.runs.axes import replicate_word, several
 
@@ -33,10 +37,15 @@ OPEN_CLASSES, MOST_CLASSES = 20, 500  # rows of tables: shown, kept
 FULL_CLASSES, BLOCK_CLASSES = 40, 16  # up to 40 classes the whole confusion matrix has names; beyond, a block of 16 has
 
 
-def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dict[str, Any]:
-    """`compared`: a paired comparison speaks of their difference, and knows more than two intervals side by side."""
+def accuracy_section(
+    contents: Sequence[Content], compared: bool = False, folds: Sequence[Content] = ()
+) -> dict[str, Any]:
+    """`compared`: a paired comparison speaks of their difference, and knows more than two intervals side by side.
+
+    `folds` are the runs that are judged together in one of the contents.
+    """
     judged = [run for run in contents if run.part]
-    scores = {run.label: run_score(run.label, run.result, run.series) for run in judged}
+    scores = {run.label: _score(run) for run in judged}
     means: list[Score] = []
     headlines: list[tuple[Score, Content]] = []
     for group in by_arm(judged):
@@ -46,6 +55,28 @@ def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dic
             score = mean_over_replicates(group[0].arm, [scores[run.label] for run in group], word)
             means.append(score._replace(label=f"{group[0].arm}, mean of {several(len(group), word)}"))
         headlines.append((score, group[0]))
+    floors = [
+        floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
+        for label, known in shared((run.label, _floors(run)) for run in judged)
+        for floor in known
+    ]
+    single = [_score(run) for run in (*judged, *folds) if not run.folds]
+    bars = [
+        figures.Bar(score.label, score.accuracy, score.low, score.high, score.series)
+        for score in (*means, *_all_folds(judged), *single, *floors)
+    ]
+    return {
+        "summary": [sentence for score, run in headlines for sentence in _stated(score, run)],
+        "verdicts": _verdicts(headlines, contents, compared),
+        "accuracy_chart": figures.accuracy_chart(bars) if bars else "",
+        "has_mean": bool(means),
+        "has_folds": bool(folds),
+        "floor_notes": _floor_notes(judged),
+        "numbers": _numbers(contents),
+    }
+
+
+def _verdicts(headlines: Sequence[tuple[Score, Content]], contents: Sequence[Content], compared: bool) -> list[Verdict]:
     verdicts = [against_floors(score, _floors(run), run.pretrained) for score, run in headlines]
     verdicts += [about_collapse(run.label, run.results["collapse"]) for run in contents if "collapse" in run.results]
     if len(headlines) > 1 and not compared:
@@ -53,27 +84,32 @@ def accuracy_section(contents: Sequence[Content], compared: bool = False) -> dic
     verdicts += [
         about_balance(score.label, run.result)
         for score, run in headlines
-        if score.replicates == 1 and is_unbalanced(run.result)
+        if (run.folds or score.replicates == 1) and is_unbalanced(run.result)
     ]
+    verdicts += map(told_before, dict.fromkeys(said for run in contents for said in run.cautions))
     about = (about_part(run.part, classes=len(run.class_names) > 1) for run in contents)
-    verdicts += [verdict for verdict in dict.fromkeys(about) if verdict]
-    floors = [
-        floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
-        for label, known in shared((run.label, _floors(run)) for run in judged)
-        for floor in known
+    return verdicts + [verdict for verdict in dict.fromkeys(about) if verdict]
+
+
+def _score(run: Content) -> Score:
+    score = run_score(run.label, run.result, run.series)
+    return score._replace(replicates=run.folds, word="fold") if run.folds else score
+
+
+def _all_folds(judged: Sequence[Content]) -> list[Score]:
+    """As a mean over seeds is drawn: in ink, for the colours are those of the runs."""
+    return [
+        _score(run)._replace(label=f"{run.label}, all {several(run.folds, 'fold')}", series=-1)
+        for run in judged
+        if run.folds
     ]
-    bars = [
-        figures.Bar(score.label, score.accuracy, score.low, score.high, score.series)
-        for score in (*means, *scores.values(), *floors)
-    ]
-    return {
-        "summary": [state(score, str(run.part), run.result["n"], run.pretrained) for score, run in headlines],
-        "verdicts": verdicts,
-        "accuracy_chart": figures.accuracy_chart(bars) if bars else "",
-        "has_mean": bool(means),
-        "floor_notes": _floor_notes(judged),
-        "numbers": _numbers(contents),
-    }
+
+
+def _stated(score: Score, run: Content) -> list[str]:
+    if not run.folds:
+        return [state(score, str(run.part), run.result["n"], run.pretrained)]
+    as_one = [state_as_one(run.label, run.results["runs"], test) for test in [run.results["parts"].get("test")] if test]
+    return [state_of_folds(score, run.result["n"]), *as_one]
 
 
 def _floors(run: Content) -> list[Score]:
@@ -111,6 +147,13 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
             measured["judged by"] = "k-NN on frozen features"
         if result and is_unbalanced(result):
             measured["balanced accuracy"] = balanced(result)
+        if run.folds:
+            measured["in each fold"] = ", ".join(percent(accuracy) for accuracy in result["of_fold"].values())
+        if run.folds and (test := run.results["parts"].get("test")):
+            low, high = test["interval"]
+            measured["as one model"] = (
+                f"{percent(test['accuracy'])} ({percent(low)} to {percent(high)}) of {test['n']:,} test images"
+            )
         return measured | {
             "parameters": count(run.results["model"]["parameters"]),
             "weights": f"{weights['which']}, epoch {weights['epoch']}" + (", averaged" if weights["ema"] else ""),

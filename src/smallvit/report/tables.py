@@ -16,7 +16,7 @@ from smallvit.report.verdict import against_floors, floor_scores, run_score
 from smallvit.runs.atomic import replacing
 from smallvit.runs.axes import replicate_word, several
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.members import method_of, replicate_of
+from smallvit.runs.members import fold_results, folds_together, method_of, replicate_of
 
 if TYPE_CHECKING:
     from smallvit.types import Prediction
@@ -49,9 +49,12 @@ def _row(table: Any, label: str, entry: Mapping[str, Any], *more: str, style: st
 
 
 def results_table(runs: Sequence[RunFolder]) -> None:
-    """Every run beside the floors; their mean where they are replicates of one method."""
+    """Every run beside the floors; their mean where they are replicates of one method, folds as one where they are all."""
     from smallvit.console import duration
 
+    if len(runs) > 1 and (folder := folds_together(runs)):
+        folds_table(folder, runs)
+        return
     results = [run.results for run in runs]
     part = results[0]["evaluated_part"]
     if part is None:
@@ -60,7 +63,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         return
     how = " of a k-NN on the features" if results[0].get("judged_by") == "k-NN" else ""
     images = f"{results[0]['parts'][part]['n']:,} images"
-    table = _table(f"accuracy{how} on the {part} part ({images})", "parameters", "training")
+    table = _table(f"accuracy{how} on the {part.replace('_', '-')} part ({images})", "parameters", "training")
     for run, result in zip(runs, results, strict=True):
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
@@ -79,6 +82,34 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         score = run_score(run.recipe.model.name if len(runs) == 1 else run.path.name, result["parts"][part], 0)
         verdict = against_floors(score, floor_scores(result["floors"]), result.get("judged_by") == "k-NN")
         print(f"{verdict.word}: {verdict.text}")
+
+
+def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
+    """All folds together, then each; what they reach as one model where there is a test part; floors over all folds."""
+    from smallvit.console import duration
+
+    results = fold_results(folder)
+    judged, model = results["parts"]["left_out"], results["model"]
+    table = _table(
+        f"accuracy over {results['folds']} folds ({judged['n']:,} images, each judged where it was left out)",
+        "training",
+    )
+    seconds = duration(results["timing"]["train_seconds"])
+    _row(table, "all folds together", judged, seconds, style="bold")
+    for run in runs:
+        _row(table, run.path.name, run.results["parts"]["left_out"], duration(run.results["timing"]["train_seconds"]))
+    if test := results["parts"].get("test"):
+        _row(table, f"as one model, on {test['n']:,} test images", test, style="bold")
+    for floor in results["floors"].values():
+        _row(table, floor["label"], floor, style="dim")
+    _print(table)
+    _say_balanced(judged)
+    verdict = against_floors(run_score(model["name"], judged, 0), floor_scores(results["floors"]))
+    print(f"{verdict.word}: {verdict.text}")
+    if n := results["suspected_labels"]:
+        print(
+            f"{n:,} labels are probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
+        )
 
 
 def _unjudged(run: RunFolder) -> str:

@@ -9,7 +9,12 @@ from typing import Any, Literal, NamedTuple
 from smallvit.evaluation.classes import class_sizes
 from smallvit.runs.axes import several
 
-PART_WORDS = {"test": "test images", "val": "validation images", "train": "training images"}
+PART_WORDS = {
+    "test": "test images",
+    "val": "validation images",
+    "train": "training images",
+    "left_out": "left-out images",
+}
 
 
 class Score(NamedTuple):
@@ -60,6 +65,22 @@ def mean_over_replicates(label: str, scores: Sequence[Score], word: str) -> Scor
     low, high = max(0.0, low), min(1.0, high)
     cautious_low = min(low, sum(score.low for score in scores) / n)
     return Score(label, mean, low, high, series=-1, replicates=n, word=word, cautious_low=cautious_low)
+
+
+def state_of_folds(score: Score, n: int) -> str:
+    return (
+        f"Over {several(score.replicates, 'fold')}, {score.label} labels {percent(score.accuracy)} of the {n:,} images correctly, "
+        f"each judged by a model that was not trained on it (95% interval {score.interval})."
+    )
+
+
+def state_as_one(label: str, models: int, result: Mapping[str, Any]) -> str:
+    """On a test part that no fold was trained on."""
+    low, high = result["interval"]
+    return (
+        f"Together, the {models} models of {label} answer as one: that labels {percent(result['accuracy'])} of the {result['n']:,} test "
+        f"images correctly (95% interval {percent(low)} to {percent(high)})."
+    )
 
 
 def state(score: Score, part: str, n: int, pretrained: bool = False) -> str:
@@ -139,6 +160,11 @@ def about_collapse(label: str, why: str) -> Verdict:
     return Verdict("bad", "Collapsed", f"{label}: {why}.")
 
 
+def told_before(caution: str) -> Verdict:
+    """What was said before the start."""
+    return Verdict("note", "Said before the start", f"{caution[:1].upper()}{caution[1:]}.")
+
+
 def about_balance(label: str, result: Mapping[str, Any]) -> Verdict:
     least, most = class_sizes(result)
     text = (
@@ -150,7 +176,7 @@ def about_balance(label: str, result: Mapping[str, Any]) -> Verdict:
 
 def about_part(part: str | None, classes: bool = True) -> Verdict | None:
     """A number that training could see is not the number a reader expects."""
-    if part == "test":
+    if part in ("test", "left_out"):
         return None
     if not classes:
         text = "The images have no classes: what the features are worth shows when they are used."

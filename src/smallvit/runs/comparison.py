@@ -1,6 +1,7 @@
 """`smallvit compare`: is one model better than another, or is the difference chance?
 
-Groups are paired by what their runs repeat (seed, fold): the mean difference, Student's t interval, a paired t test.
+Groups are paired by what their runs repeat (seed, fold): the mean difference, Student's t interval, a paired t test. Folds
+train on mostly the same images, so theirs is the corrected one (Nadeau and Bengio 2003).
 Single runs are paired by test image: McNemar's exact test. The first one is compared with each of the others, and a
 group with several arms gives each of them.
 S replicates, N test images.
@@ -29,7 +30,7 @@ LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
 MOST_SEEDS = 1000
 MOST_TOLD = 5  # keys in which two recipes differ
-SAME_IMAGES = "train both on the same data with the same --test and --val"
+SAME_IMAGES = "train both on the same data with the same --test, --val and --folds"
 SAME_ANYWAY = {"seed", "threads", "device", "model.init_digest"}  # they make no other method
 
 
@@ -148,7 +149,8 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
     pairs = [_right(first.runs[place], second.runs[place]) for place in both]
     accuracy_S2 = np.array([[right_N.mean(), other_right_N.mean()] for right_N, other_right_N in pairs])
     a, b = accuracy_S2.mean(0).tolist()
-    mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist())
+    overlap = overlap_of(both)
+    mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist(), overlap)
     word = replicate_word(both)
     left_out = [
         f"; {listed(others)} of {side.name} {'is' if len(others) == 1 else 'are'} left out"
@@ -157,20 +159,33 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
     ]
     lead = (
         f"Over {several(len(both), word)}{' that both have' * bool(left_out)} {_lead(first.name, second.name, mean)} "
-        f"(95% interval {_points(low)} to {_points(high)}, paired t test p {_p(p)}{''.join(left_out)})"
+        f"(95% interval {_points(low)} to {_points(high)}, {'corrected ' * bool(overlap)}paired t test p {_p(p)}{''.join(left_out)})"
     )
     if p < LEVEL:
         ending = "the difference is real."
     else:
-        ending = f"it may be chance; {_more(accuracy_S2[:, 0] - accuracy_S2[:, 1], word)}"
+        more = "--seeds 3 beside --folds may tell." if overlap else _more(accuracy_S2[:, 0] - accuracy_S2[:, 1], word)
+        ending = f"it may be chance; {more}"
     return Comparison(first.name, second.name, f"{word}s", len(both), (a, b), mean, (low, high), p, f"{lead}: {ending}")
 
 
-def paired_t(differences_S: Sequence[float]) -> tuple[float, float, float, float]:
-    """Mean, its t interval, and the two-sided p of no difference. Differences that do not vary at all decide alone."""
+def overlap_of(places: Sequence[Place]) -> float:
+    """Of K folds, each judged by a K-th of the images: judged to trained ones, 1 / (K - 1). 0 for seeds."""
+    folds = {place.fold for place in places} - {None}
+    return 1 / (len(folds) - 1) if len(folds) > 1 else 0.0
+
+
+def paired_t(differences_S: Sequence[float], overlap: float = 0.0) -> tuple[float, float, float, float]:
+    """Mean, its t interval, and the two-sided p of no difference. Differences that do not vary at all decide alone.
+
+    Runs that train on mostly the same images vary less among themselves than they would on other images: the variance
+    of their mean is taken as (1 / S + `overlap`) times that of one.
+    """
     mean, low, high = mean_interval(differences_S)
     n = len(differences_S)
-    error = float(np.std(differences_S, ddof=1)) / math.sqrt(n)
+    wider = math.sqrt(1 + n * overlap)
+    low, high = (mean + wider * (end - mean) for end in (low, high))
+    error = wider * float(np.std(differences_S, ddof=1)) / math.sqrt(n)
     if error < 1e-12:
         return mean, low, high, 1.0 if abs(mean) < 1e-12 else 0.0
     return mean, low, high, float(2 * stdtr(n - 1, -abs(mean) / error))

@@ -71,20 +71,29 @@ class RunFolder:
 
     def read(self, name: str, *needed: str) -> dict[str, Any]:
         """The JSON object of a file; a file that lacks a needed key is damaged."""
-        try:
-            tree = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RunError(f"{self.path} has no {name}") from None
-        except (OSError, ValueError) as error:
-            raise RunError(f"cannot read {self.path / name}: {error}") from None
-        if not isinstance(tree, dict):
-            raise RunError(f"{self.path / name} does not hold a JSON object")
-        if missing := [key for key in needed if key not in tree]:
-            raise RunError(f"{self.path / name} is damaged: it has no {', '.join(missing)}")
-        return tree
+        return read_json(self.path / name, *needed)
 
     def write(self, name: str, tree: Mapping[str, Any]) -> None:
-        write_text(self.path / name, json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
+        write_json(self.path / name, tree)
+
+
+def read_json(file: Path, *needed: str) -> dict[str, Any]:
+    """The JSON object of a file; one that lacks a needed key is damaged."""
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{file.parent} has no {file.name}") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot read {file}: {error}") from None
+    if not isinstance(tree, dict):
+        raise RunError(f"{file} does not hold a JSON object")
+    if missing := [key for key in needed if key not in tree]:
+        raise RunError(f"{file} is damaged: it has no {', '.join(missing)}")
+    return tree
+
+
+def write_json(file: Path, tree: Mapping[str, Any]) -> None:
+    write_text(file, json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
 
 
 def why_no_run(path: Path) -> str:
@@ -198,6 +207,7 @@ _OURS = _FIRST | {
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
     "features.safetensors", "probe.json", "decision.json", "trial.json", "tune.json", "spent.json", "best.toml",
     STAGES_FILE,
+    "label-errors.csv",
 }  # fmt: skip
 
 

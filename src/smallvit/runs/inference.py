@@ -1,4 +1,7 @@
-"""What is done with a finished run: open its model, evaluate it on some images, label files, probe its features."""
+"""What is done with a finished run: open its model, evaluate it on some images, label files, probe its features.
+
+A group of seeds or folds is evaluated and labels files as a run does: its models answer as one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from smallvit.data.images import Unreadable, many_reads
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import image_files, open_source
 from smallvit.errors import DataError, RunError, UsageError
+from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.metrics import summary
 from smallvit.evaluation.model_file import load_model
 from smallvit.evaluation.predictor import Predictor
@@ -21,6 +25,7 @@ from smallvit.planning.plan import read_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
 from smallvit.types import Prediction
@@ -37,6 +42,23 @@ def open_predictor(path: str | Path, device: str = "auto") -> Predictor:
         return load_model(path, device_for(device)).predictor
     run = finished_run(path)
     return load_model(run.path / "model.safetensors", device_for(device, run)).predictor
+
+
+def open_ensemble(folder: str | Path, device: str = "auto") -> Ensemble:
+    """The finished models of a group of seeds or folds, which answer as one."""
+    return Ensemble([open_predictor(run.path, device) for run in _finished_members(Path(folder))])
+
+
+def _finished_members(folder: Path) -> list[RunFolder]:
+    runs = [RunFolder(member.path) for member in replicate_members(folder)]
+    if waiting := [run.path.name for run in runs if not run.finished]:
+        raise RunError(f"{folder} is not finished ({', '.join(waiting)}): go on with `smallvit resume {folder}`")
+    return runs
+
+
+def _open(path: Path, device: str) -> Predictor | Ensemble:
+    """Of a run, a group or a model file."""
+    return open_ensemble(path, device) if is_group(path) else open_predictor(path, device)
 
 
 def device_for(asked: str, run: RunFolder | None = None) -> torch.device:
@@ -60,7 +82,7 @@ def finished_run(folder: str | Path) -> RunFolder:
     return run
 
 
-def _check_classes(predictor: Predictor, path: Path) -> None:
+def _check_classes(predictor: Predictor | Ensemble, path: Path) -> None:
     if not predictor.class_names:
         labelled = (path / "split.json").is_file() and len(
             RunFolder(path).read("split.json", "class_names")["class_names"]
@@ -76,7 +98,7 @@ def _check_classes(predictor: Predictor, path: Path) -> None:
 
 def evaluate(
     folder: str | Path,
-    part: str = "test",
+    part: str | None = None,
     data: str | Path | None = None,
     *,
     threads: int | None = None,
@@ -84,27 +106,38 @@ def evaluate(
 ) -> dict[str, Any]:
     """Accuracy with interval, per class, on a part of the run's own split or on other images of the same classes.
 
-    `threads` and the kind of `device` are those of the run where they are not given, here and below: others give other
-    last bits.
+    The part is test where none is given; of folds without one, what they left out. `threads` and the kind of `device` are
+    those of the run where they are not given, here and below: others give other last bits.
     """
-    run = finished_run(folder)
-    predictor = open_predictor(run.path, device)
-    _check_classes(predictor, run.path)
-    if data is not None:
-        images, rows, labels = _other_images(str(data), predictor)
-    else:
-        plan = read_plan(run)
-        parts = dict(zip(("train", "val", "test"), plan.split[:3], strict=True))
-        if part not in parts or not len(parts[part]):
-            has = [name for name, rows in parts.items() if len(rows)]
-            raise UsageError(f"part {part!r} of {run.path} holds no images: choices: {', '.join(has)}")
-        images, rows = plan.images, parts[part]
-        labels = images.labels_N[rows]
+    path = Path(folder)
+    run = _finished_members(path)[0] if is_group(path) else finished_run(path)
+    part = usual_part(path) if part is None else part
+    if data is None and part == "left_out" and is_folds(path):
+        return dict(fold_results(path)["parts"][part])  # each image by the models that left it out, as it was stored
+    predictor = _open(path, device)
+    _check_classes(predictor, path)
+    images, rows, labels = _own_images(path, run, part) if data is None else _other_images(str(data), predictor)
     with fixed_threads(threads or resolved(run.recipe.threads)):
         return summary(predictor.logits(images, rows), labels, predictor.class_names)
 
 
-def _other_images(source: str, predictor: Predictor) -> tuple[ImageSet, Tensor, Tensor]:
+def usual_part(folder: Path) -> str:
+    """What is evaluated where no part is given: of folds without a test part, all that they left out."""
+    return "left_out" if is_folds(folder) and "test" not in fold_results(folder)["parts"] else "test"
+
+
+def _own_images(path: Path, run: RunFolder, part: str) -> tuple[ImageSet, Tensor, Tensor]:
+    """The images, which rows of them are the part, and their labels."""
+    plan = read_plan(run)
+    parts = {name: rows for name, rows in plan.split.parts.items() if len(rows)}
+    if is_folds(path):  # what one trained on, another left out: as one model they have seen all
+        parts = {name: rows for name, rows in parts.items() if name in ("test", "left_out")}
+    if part not in parts:
+        raise UsageError(f"part {part!r} of {path} holds no images: choices: {', '.join(parts)}")
+    return plan.images, parts[part], plan.images.labels_N[parts[part]]
+
+
+def _other_images(source: str, predictor: Predictor | Ensemble) -> tuple[ImageSet, Tensor, Tensor]:
     """Another source, which rows of it, and their labels: classes are matched by name."""
     p, names = predictor.preparation, predictor.class_names
     images = open_source(source).load(p.cache_size, p.fit, p.in_chans, p.white)
@@ -127,13 +160,13 @@ def predict(
     threads: int | None = None,
     device: str = "auto",
 ) -> list[Prediction]:
-    """Label and probability of every image file, those below folders included. `folder` is a run or its model file.
+    """Label and probability of every image file, those below folders included. `folder` is a run, a group or a model file.
 
     `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
     labels. Without it they are as the run was told (data.calibrate). `threads` are torch's own choice where they are not given: a model file has no run to take them from.
     """
     path = Path(folder)
-    predictor = open_predictor(path, device)
+    predictor = _open(path, device)
     _check_classes(predictor, path)
     if predictor.calibrated if calibrated is None else calibrated:
         _tell_temperature(path, predictor, wanted=bool(calibrated))
@@ -147,14 +180,14 @@ def predict(
     return answers
 
 
-def _tell_temperature(path: Path, predictor: Predictor, wanted: bool) -> None:
-    if predictor.temperature is not None:
-        say(f"probabilities at temperature {predictor.temperature:.4g}, fitted on the run's validation part")
+def _tell_temperature(path: Path, predictor: Predictor | Ensemble, wanted: bool) -> None:
+    if told := ", ".join(f"{temperature:.4g}" for temperature in predictor.temperatures):
+        say(f"probabilities at temperature {told}, fitted on the run's validation part")
     elif wanted:
         raise UsageError(f"{path} has no temperature: it takes a run with a validation part to fit one")
 
 
-def _predict_some(predictor: Predictor, files: Sequence[Path], calibrated: bool | None) -> list[Prediction]:
+def _predict_some(predictor: Predictor | Ensemble, files: Sequence[Path], calibrated: bool | None) -> list[Prediction]:
     """A file that cannot be read is an answer of its own, not an error."""
     readable: list[Path] = []
     squares: list[Tensor] = []
@@ -206,6 +239,9 @@ def probe(
 
 
 def floors_for(folder: str | Path, part: str) -> dict[str, Any]:
-    """The floors of a run, where they were measured on this part."""
-    results = RunFolder(folder).results
+    """The floors of a run, or of folds together, where they were measured on this part."""
+    path = Path(folder)
+    if is_group(path) and not is_folds(path):
+        path = replicate_members(path)[0].path  # seeds share them
+    results = fold_results(path) if is_folds(path) else RunFolder(path).results
     return dict(results["floors"]) if results["evaluated_part"] == part else {}

@@ -7,15 +7,15 @@ seed there, every other name an arm.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smallvit.errors import RunError
+from smallvit.errors import RunError, UsageError
 from smallvit.recipe import flat
 from smallvit.runs.atomic import write_text
 from smallvit.runs.axes import Place, place_from, place_named
-from smallvit.runs.folder import RunFolder
+from smallvit.runs.folder import RunFolder, read_json
 
 
 class Member(NamedTuple):
@@ -67,6 +67,40 @@ def members_of(folder: Path) -> list[Member]:
 def final_members(folder: Path) -> list[Member]:
     """Those that count: without what they started from."""
     return [member for member in members_of(folder) if member.place.stage is None]
+
+
+def replicate_members(folder: Path) -> list[Member]:
+    """The runs of a group that may answer as one: seeds or folds of one way to train."""
+    members = final_members(folder)
+    if arms := dict.fromkeys(member.place.arm for member in members if member.place.arm):
+        raise UsageError(
+            f"{folder} holds several ways to train ({', '.join(arms)}), which do not answer as one: give the folder "
+            "of a run, or a group of seeds or folds"
+        )
+    return members
+
+
+def is_folds(folder: Path) -> bool:
+    """Whether all that counts of a group are folds of one way to train."""
+    return is_group(folder) and all(place.fold is not None and place.arm is None for _, place in final_members(folder))
+
+
+def fold_results(folder: Path) -> dict[str, Any]:
+    """What the folds of a group reach together; results.json of a group reads as that of a run."""
+    if not is_folds(folder):
+        raise RunError(f"{folder} holds no folds: each of its runs has results of its own")
+    if not (folder / "results.json").is_file():
+        raise RunError(f"{folder} has no results of its folds together: go on with `smallvit resume {folder}`")
+    return read_json(folder / "results.json", "evaluated_part", "parts")
+
+
+def folds_together(runs: Sequence[RunFolder]) -> Path | None:
+    """The folder of a group, where these are all its runs, and they are folds that were judged together."""
+    folder = runs[0].path.resolve().parent
+    if not is_folds(folder) or not (folder / "results.json").is_file():
+        return None
+    own = {member.path for member in final_members(folder)}
+    return runs[0].path.parent if {run.path.resolve() for run in runs} == own else None
 
 
 def place_of(path: Path) -> Place | None:

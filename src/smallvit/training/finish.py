@@ -33,7 +33,7 @@ def finish(
 ) -> None:  # fmt: skip
     """results.json is written last: a run that has it is finished. `collapse` says why it ended early, if it did."""
     which, epoch = _choose_weights(run.path, t)
-    rows = {"test": split.test, "val": split.val}
+    rows = split.judged
     objective = t.step.objective
     answers = _answers(t, rows) if len(images.class_names) > 1 else {}
     part = next(iter(answers), None)
@@ -61,7 +61,7 @@ def finish(
             "grid": list(t.evaluated.final_grid),
         },
     }
-    pictures, captions = _example_pictures(images, split)
+    pictures, captions = example_pictures(images, split.train)
     results["examples"] = captions
     results["mistakes"] = []
     if part:
@@ -69,10 +69,10 @@ def finish(
         tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows[part]}
         write_tensors(run.path / "predictions.safetensors", tensors, {"part": part})
         wrong = worst_mistakes(logits_NK, labels_N, MOST_MISTAKES)
-        pictures["mistakes"] = _thumbnails(images.images_NCSS[rows[part][wrong]], MISTAKE_SIDE)
-        results["mistakes"] = _describe(images, rows[part], logits_NK, labels_N, wrong)
+        pictures["mistakes"] = thumbnails(images.images_NCSS[rows[part][wrong]], MISTAKE_SIDE)
+        results["mistakes"] = describe(images, rows[part], logits_NK, labels_N, wrong)
     if shown := _shown(t, split):
-        pictures["shown"] = _thumbnails(shown.pixels_NKCSS.flatten(0, 1).cpu(), MISTAKE_SIDE)
+        pictures["shown"] = thumbnails(shown.pixels_NKCSS.flatten(0, 1).cpu(), MISTAKE_SIDE)
         results["shown"] = {"title": shown.title, "words": shown.words, "columns": shown.columns}
     write_tensors(run.path / "images.safetensors", pictures, {})
     run.write("results.json", results)
@@ -91,7 +91,7 @@ def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
 def _shown(t: Training, split: Split) -> Shown | None:
     """What the objective wants to be seen, of images that were held out where some were."""
     with fixed_threads(resolved(t.recipe.threads)):
-        return t.step.objective.shown(t.evaluated, t.exam(split.test if len(split.test) else split.val))
+        return t.step.objective.shown(t.evaluated, t.exam(next(iter(split.judged.values()), split.val)))
 
 
 def train_seconds(run: RunFolder) -> float:
@@ -113,21 +113,21 @@ def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
     return "last", -(-t.done // len(t.loader))  # an epoch that was cut short counts
 
 
-def _example_pictures(images: ImageSet, split: Split) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+def example_pictures(images: ImageSet, trained: Tensor) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """Several training images of every class, as they come, the classes taking turns."""
-    labels = images.labels_N[split.train]
+    labels = images.labels_N[trained]
     turns = torch.zeros_like(labels)
     for klass in labels.unique():
         own = labels == klass
         turns[own] = torch.arange(int(own.sum()))
     each = min(EXAMPLES_PER_CLASS, max(1, MOST_EXAMPLES // len(images.class_names)))
-    rows = split.train[(turns * len(images.class_names) + labels).argsort()]
+    rows = trained[(turns * len(images.class_names) + labels).argsort()]
     rows = rows[: min(MOST_EXAMPLES, int((turns < each).sum()))]
     captions = [{"label": images.class_names[images.labels_N[row]], "file": images.files[row]} for row in rows.tolist()]
-    return {"examples": _thumbnails(images.images_NCSS[rows], EXAMPLE_SIDE)}, captions
+    return {"examples": thumbnails(images.images_NCSS[rows], EXAMPLE_SIDE)}, captions
 
 
-def _thumbnails(pixels: Tensor, side: int) -> Tensor:
+def thumbnails(pixels: Tensor, side: int) -> Tensor:
     """Small pictures that a page can show: of more than three channels the first three, of two the first."""
     if (channels := pixels.shape[1]) not in (1, 3):
         pixels = pixels[:, : 3 if channels > 3 else 1]
@@ -136,7 +136,7 @@ def _thumbnails(pixels: Tensor, side: int) -> Tensor:
     return F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
 
 
-def _describe(
+def describe(
     images: ImageSet, rows: Tensor, logits_NK: Tensor, labels_N: Tensor, wrong: Tensor
 ) -> list[dict[str, Any]]:
     probabilities_NK = logits_NK.softmax(1)

@@ -18,7 +18,7 @@ from smallvit.runs.folder import RunFolder
 def frozen_parts(run: RunFolder, images: ImageSet, split: Split, device: torch.device) -> dict[str, Frozen]:
     """Features and labels of the parts that hold images. The run's split and model decide them, so they are kept."""
     model, kept = run.path / "model.safetensors", run.path / "features.safetensors"
-    rows = {name: part for name, part in zip(("train", "val", "test"), split[:3], strict=True) if len(part)}
+    rows = {name: part for name, part in split.parts.items() if len(part)}
     own = digest(model)
     if kept.is_file():
         tensors, header = read_tensors(kept)
@@ -33,11 +33,11 @@ def frozen_parts(run: RunFolder, images: ImageSet, split: Split, device: torch.d
 
 
 def probe_parts(parts: Mapping[str, Frozen], num_classes: int, *, knn: bool, linear: bool) -> dict[str, Any]:
-    """Fitted on the training part, judged on the test part; without one on the validation part."""
-    part = next((name for name in ("test", "val") if name in parts), None)
+    """Fitted on the training part, judged on what a fold left out or on the test part; without one on the validation part."""
+    part = next((name for name in ("left_out", "test", "val") if name in parts), None)
     if part is None or num_classes < 2:
         raise UsageError("a probe needs classes, and a test or validation part: the run has none")
-    val = parts.get("val") if part == "test" else None
+    val = parts.get("val") if part != "val" else None
     probes: dict[str, Any] = {"part": part}
     if knn:
         probes["knn"] = knn_probe(parts["train"], parts[part], num_classes)

@@ -75,6 +75,10 @@ def tune(
         raise UsageError(
             f"tune judges by accuracy, and {asked.objective.name} has no classifier: tune supervised training"
         )
+    if asked.data.folds:
+        raise UsageError(
+            f"data.folds = {asked.data.folds}: tune judges by validation images; leave it out, and fold with what it found"
+        )
     if trials is not None and trials < 2:
         raise UsageError(f"--trials {trials}: give at least 2; the first is the default recipe")
     if budget is None and trials is None:

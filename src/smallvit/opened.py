@@ -1,0 +1,96 @@
+"""A run or a group of runs, with what can be done with it in Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smallvit.console import quiet
+from smallvit.evaluation.model_file import load_model
+from smallvit.runs.execution import report_runs as report
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.inference import evaluate, open_ensemble, open_predictor, predict
+from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
+from smallvit.tuning.folder import FINAL, is_tuning
+from smallvit.types import Prediction
+
+if TYPE_CHECKING:
+    from smallvit.diagnosis.findings import Finding
+    from smallvit.evaluation.ensemble import Ensemble
+    from smallvit.evaluation.predictor import Predictor
+
+
+class Run(RunFolder):
+    """A run folder with what can be done with it."""
+
+    def predict(self, *files: str | Path) -> list[Prediction]:
+        """Label and probability of image files, folders of them, or both."""
+        return predict(self.path, files)
+
+    def evaluate(self, part: str = "test") -> dict[str, Any]:
+        """Accuracy with its interval on one part of the run's own split."""
+        return evaluate(self.path, part)
+
+    def diagnose(self, against: str | Path | None = None, images: int = 256) -> list[Finding]:
+        """Why the model does well or badly, in ranked findings; they are stored and go into the report."""
+        return diagnose(self.path, against=against, images=images)
+
+    def model(self) -> Any:
+        """The trained timm model, in eval mode."""
+        return load_model(self.path / "model.safetensors").predictor.backbone.model
+
+    def predictor(self, device: str = "auto") -> Predictor:
+        """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
+        return open_predictor(self.path, device)
+
+
+class Group:
+    """Runs that differ in seed or fold, in one folder: they answer as one model, by the mean of their probabilities."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.runs = [Run(member.path) for member in replicate_members(self.path)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """Of folds: their accuracy together, every image judged by a model that was not trained on it."""
+        return fold_results(self.path)
+
+    def predict(self, *files: str | Path) -> list[Prediction]:
+        """Label and probability of image files, folders of them, or both."""
+        return predict(self.path, files)
+
+    def evaluate(self, part: str | None = None) -> dict[str, Any]:
+        """Accuracy of all together on the test part; of folds without one, on the images that each left out."""
+        return evaluate(self.path, part)
+
+    def predictor(self, device: str = "auto") -> Ensemble:
+        """Logits and probabilities of files, arrays, PIL images and tensors."""
+        return open_ensemble(self.path, device)
+
+
+def diagnose(
+    folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
+    device: str = "auto", show_progress: bool = True,
+) -> list[Finding]:  # fmt: skip
+    """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
+
+    `against` is another run or a model's name.
+    """
+    from smallvit.diagnosis.diagnose import diagnose as measure_run
+
+    with quiet(not show_progress):
+        findings = measure_run(folder, against, images, threads, device)
+        report([Run(folder)], Path(folder) / "report.html")
+    return findings
+
+
+def open_runs(folder: str | Path) -> list[Run]:
+    """The run of a folder, or the runs of a group that count."""
+    folder = Path(folder)
+    if is_tuning(folder):
+        return [Run(folder / FINAL)]
+    return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]
