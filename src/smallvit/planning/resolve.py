@@ -119,7 +119,7 @@ def resolve_split(choices: Choices, images: ImageSet) -> None:
             "data.train_on", "train+val", "the folds leave out every image once, those of the validation part, too"
         )
     # Supervised training selects nothing by it; pretraining sees by it whether its features are worth something.
-    unused = _classifies(choices) and not choices["data.sealed"]
+    unused = _classifies(choices) and (not spec.sealed or bool(spec.folds))
     val = auto_val(images, choices.recipe.data, otherwise="none" if unused else VAL_SHARE)
     choices.choose("data.val", val, "nothing is selected by it" if val == "none" else why[type(val)])
 
