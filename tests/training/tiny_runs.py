@@ -100,7 +100,11 @@ def assert_same_run(found: Path, expected: Path) -> None:
 
 def without_clock(header: dict[str, Any]) -> dict[str, Any]:
     """Of a state: what a run with a budget has spent is time, too."""
-    return {**header, "log": {k: v for k, v in header["log"].items() if k != "clock"}} if "log" in header else header
+    return (
+        {**header, "log": {k: v for k, v in header["log"].items() if k not in ("clock", "mark")}}
+        if "log" in header
+        else header
+    )
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
