@@ -288,6 +288,7 @@ def test_average_is_what_gets_validated() -> None:
 def test_auxiliary_losses_are_added_and_reach_the_backbone() -> None:
     class Extra(nn.Module):
         objective_share = 1.0
+        learned_from = ()
 
         def forward(self, backbone: Backbone, seen: Seen, ctx: Context) -> Loss:
             total = seen.features.grids[-1].square().mean() / 2
