@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from smallvit.console import bar, quiet, say
+from smallvit.data.memory import Data, hold, lent
 from smallvit.errors import UsageError
 from smallvit.objectives.base import objectives
 from smallvit.opened import Group, Run, diagnose, open_runs
@@ -31,10 +32,11 @@ from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
 from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
-from smallvit.runs.inference import evaluate, floors_for, predict, probe, usual_part
+from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
 from smallvit.runs.members import is_folds, is_group
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, check_place
+from smallvit.runs.prediction import embed, embeddings, predict, predict_proba
 from smallvit.runs.replicates import Replicates, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.stored_findings import read_findings
 from smallvit.training.together import join, tell_folder
@@ -45,18 +47,21 @@ from smallvit.types import Prediction
 if TYPE_CHECKING:
     from smallvit.runs.comparison import Comparison
 
-# From opened.py, flags.py, inference.py and execution.py; all others are below.
+# From opened.py, flags.py, inference.py, prediction.py and execution.py; all others are below.
 __all__ = [
     "FLAGS",
     "Group",
     "Prediction",
     "Run",
     "diagnose",
+    "embed",
+    "embeddings",
     "evaluate",
     "floors_for",
     "make_recipe",
     "open_runs",
     "predict",
+    "predict_proba",
     "pretraining_recipe",
     "probe",
     "report",
@@ -66,22 +71,25 @@ __all__ = [
 
 
 @overload
-def train(data: str | Path | None = None, *, folds: None = None, **more: Any) -> Run: ...
+def train(data: Data = None, *, folds: None = None, **more: Any) -> Run: ...
 @overload
-def train(data: str | Path | None = None, *, folds: int, **more: Any) -> Group: ...
+def train(data: Data = None, *, folds: int, **more: Any) -> Group: ...
 def train(
-    data: str | Path | None = None, *, out: str | Path | None = None, recipe: str | Path = "default",
+    data: Data = None, *, out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, overwrite: bool = False, log: str | None = None,
     show_progress: bool = True, started: float | None = None, jobs: int = 1, on: str = LOCAL,
     **flags: Any,
 ) -> Run | Group:  # fmt: skip
     """Train one model and return its finished run. Without `data` it is the recipe's: mnist5k in ours.
 
+    `data` is a folder, a CSV or .npz file, the name of a set; or images in memory: `(images, labels)` with uint8 arrays or
+    tensors (N x H x W or N x H x W x C, labels are whole numbers or class names), a torch or Hugging Face `Dataset`; with
+    parts of their own `{"train": (x, y), "val": (x, y), "test": (x, y)}`. Those are kept beside the run, in images-DIGEST.npz.
     `flags` are the everyday names of the command line (model, img_size, epochs, budget="20m", ...); anything else
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`. With `folds=5` it is a group of five runs,
     each of which leaves out other images; `jobs` at a time, and `on` as for `train_seeds`.
     """
-    asked = make_recipe(recipe, settings, data=data, **flags)
+    asked = _ask(data, out, overwrite, recipe, settings, flags)
     if several := replicates_of(asked, None, jobs):
         if log is not None:
             raise UsageError("--log works with a single run; leave out --folds")
@@ -95,8 +103,6 @@ def train(
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
         logs = check_logs(log)
-        if out is not None:
-            check_free(out, overwrite)
         plan, training, _ = prepare(asked, Clock(started))
         with claimed(out or default_folder(plan.recipe), overwrite) as folder:
             show_plan(plan)
@@ -104,6 +110,20 @@ def train(
             tell_folder(folder, world)
             execute(run, plan, logs, training, started, world)
         return Run(folder)
+
+
+def _ask(
+    data: Data, out: str | Path | None, overwrite: bool, recipe: str | Path, settings: Mapping[str, Any] | None,
+    flags: Mapping[str, Any],
+) -> Recipe:  # fmt: skip
+    """What was asked as a recipe, and a free place for it. Images in memory are written when nothing is wrong with both."""
+    held = hold(data, out)
+    asked = make_recipe(recipe, settings, data=held.source, **flags)
+    if join().writes:
+        if out is not None:
+            check_free(out, overwrite)
+        held.write()
+    return asked
 
 
 def _train_group(
@@ -117,8 +137,6 @@ def _train_group(
             f"--{axis} trains runs of one process each: start it without torchrun, with --jobs or --on ray"
         )
     tell_budget(asked)
-    if out is not None:
-        check_free(out, overwrite)
     planned = plan_replicates(asked, started)
     plan = planned[0].plan
     show_plan(plan, asked.turns)
@@ -138,20 +156,20 @@ class Explanation(NamedTuple):
 
 
 def explain(
-    data: str | Path | None = None, *, recipe: str | Path = "default", settings: Mapping[str, Any] | None = None,
+    data: Data = None, *, recipe: str | Path = "default", settings: Mapping[str, Any] | None = None,
     seeds: int | None = None, jobs: int = 1, show_progress: bool = True, started: float | None = None, **flags: Any,
 ) -> Explanation:  # fmt: skip
     """The plan of `train` with the same arguments. Trains nothing and writes nothing; steps are measured on a copy."""
-    asked = make_recipe(recipe, settings, data=data, **flags)
-    several = replicates_of(asked, seeds, jobs)
-    turns = several.turns if several else 0
-    with quiet(not show_progress):
+    with quiet(not show_progress), lent(data) as source:
+        asked = make_recipe(recipe, settings, data=source, **flags)
+        several = replicates_of(asked, seeds, jobs)
+        turns = several.turns if several else 0
         prepared = prepare(*((several.first, several.clock(started)) if several else (asked, Clock(started))))
         return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared, turns))
 
 
 def train_seeds(
-    data: str | Path | None = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
+    data: Data = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
     show_progress: bool = True, started: float | None = None, on: str = LOCAL, **flags: Any,
 ) -> list[Run]:  # fmt: skip
@@ -160,14 +178,14 @@ def train_seeds(
     `init` may be a group of seeds: each seed starts from its own. `on` is where they are trained: local, ray (a cluster on this
     machine) or ray://HOST:PORT, whose machines must all see `out`. With `folds` each seed is a run of every fold.
     """
-    several = replicates_of(make_recipe(recipe, settings, data=data, **flags), seeds, jobs)
+    several = replicates_of(_ask(data, out, overwrite, recipe, settings, flags), seeds, jobs)
     assert several, "seeds are several"
     with quiet(not show_progress):
         return open_runs(_train_group(several, jobs, on, out, overwrite, started))
 
 
 def pretrain(
-    data: str | Path | None = None, *, method: str | None = None, recipe: str | Path | None = None,
+    data: Data = None, *, method: str | None = None, recipe: str | Path | None = None,
     out: str | Path | None = None, settings: Mapping[str, Any] | None = None, **more: Any,
 ) -> Run:  # fmt: skip
     """Pretrain a model without labels (SupCon needs them) and return its finished run; then `train(..., init=run.path)`.

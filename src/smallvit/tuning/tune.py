@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smallvit.console import duration, quiet, say, warn
+from smallvit.data.memory import Data, hold
 from smallvit.errors import RunError, UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.cut_short import most_trials
@@ -55,7 +56,7 @@ class Tuned(NamedTuple):
 
 
 def tune(
-    data: str | Path | None = None, *, budget: str | float | None = None, trials: int | None = None,
+    data: Data = None, *, budget: str | float | None = None, trials: int | None = None,
     space: str | Path = "small", out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, jobs: int | None = None, overwrite: bool = False,
     show_progress: bool = True, started: float | None = None, on: str = LOCAL, command: str = "smallvit.tune(...)",
@@ -63,13 +64,14 @@ def tune(
 ) -> Tuned:  # fmt: skip
     """Search for the settings that suit these images, within `budget`, and train a model with them.
 
-    `space` says what may change: small, wide or a TOML file. With `trials` and `epochs` instead of a budget no clock
+    `data` is as for `train`. `space` says what may change: small, wide or a TOML file. With `trials` and `epochs` instead of a budget no clock
     decides, and the same search finds the same with one job.
     """
     started = time.monotonic() if started is None else started
     load_optuna()
     check_place(on)
-    asked = make_recipe(recipe, settings, data=data, **flags)
+    held = hold(data, out)
+    asked = make_recipe(recipe, settings, data=held.source, **flags)
     found = read_space(space)
     if not objectives()[asked.objective.name].classifies:
         raise UsageError(
@@ -100,6 +102,7 @@ def tune(
         trials=trials, budget=seconds, jobs=jobs, threads=threads,
     )  # fmt: skip
     with quiet(not show_progress), claimed(out or _next_folder(asked.data.source), overwrite) as folder:
+        held.write()
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
         return _search(write_asked(folder, record), started, place_called(on))
 
