@@ -170,7 +170,7 @@ def _labels(name: str, given: Any) -> np.ndarray:
         raise DataError(
             f"data: the labels of {name} are {labels.dtype} {labels.shape}; give one whole number or class name for each image"
         )
-    return labels
+    return labels if labels.dtype.kind == "U" else labels.astype(np.int64)
 
 
 # ---- data sets of others -----------------------------------------------------------------------------
