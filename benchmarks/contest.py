@@ -14,6 +14,9 @@ Ours are commands: `smallvit train SET.npz --threads 1 --budget 240s`, of the co
 of the wall, so they are shown the processor's clock instead: on a machine that does other work too they train as long
 as on one of their own. They are not tuned here, and what they spend too much or too little is in the table.
 
+An ablation is a contest of the default with itself: `run --entrants default without-optimizer.name ...` trains it with one of
+its levers switched off (`without-SETTING`), and `show --against default` gives the differences. Give it a --store of its own.
+
 All that was found is in docs/results/contest.json, one record per run, as soon as it ends; a contest goes on where it
 was stopped, and several may write at once. A run that broke is listed and stops nothing.
 """
@@ -25,6 +28,7 @@ import fcntl
 import json
 import os
 import resource
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -39,6 +43,7 @@ from numpy.typing import NDArray
 from rivals.sets import SETS, prepared
 from rivals.tries import TRIES, Settings
 from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
+from smallvit.planning.evidence import levers
 from smallvit.runs.atomic import write_text
 from smallvit.runs.environment import environment
 
@@ -51,6 +56,12 @@ OURS: dict[str, list[str]] = {  # the flags of each, beside data, seed, threads 
     "dhvt_nano": ["--model", "dhvt_nano"],
     "resnet_nano": ["--model", "resnet_nano"],
 }
+# The default with one of its levers switched off, for the ablation.
+ABLATED = (
+    "augment.saturation", "model.kwargs.whiten", "model.kwargs.global_pool", "optimizer.name", "batch_size", "precision",
+    "augment.padding", "augment.flip", "data.flips",
+)  # fmt: skip
+OURS |= {f"without-{lever.setting}": shlex.split(lever.off) for lever in levers() if lever.setting in ABLATED}
 # What waits for time (threads, processes) is imported before the clock is exchanged.
 PROCESSOR_CLOCK = (
     "import concurrent.futures, multiprocessing, queue, runpy, subprocess, sys, threading, time; "
@@ -89,7 +100,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("do", choices=["tune", "run", "show"])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
-    parser.add_argument("--entrants", nargs="+", default=[*TRIES, *OURS], choices=[*TRIES, *OURS], metavar="NAME")
+    parser.add_argument(
+        "--entrants",
+        nargs="+",
+        default=[*TRIES, *(name for name in OURS if not name.startswith("without-"))],
+        choices=[*TRIES, *OURS],
+        metavar="NAME",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=240, help="processor time of a run; a try has half of it")
     parser.add_argument("--jobs", type=int, default=1)

@@ -28,11 +28,11 @@ from torch import Tensor, nn
 from smallvit import Run
 from smallvit.diagnosis.alignment import cka
 from smallvit.diagnosis.measurements.layer_likeness import pattern
+from smallvit.evaluation.model_file import load_model
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.models.features import create_backbone
 from smallvit.planning.plan import read_plan
 from smallvit.runs.atomic import write_text
-from smallvit.training.checkpoint import load_model
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results" / "representations.json"

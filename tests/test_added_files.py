@@ -65,7 +65,7 @@ def test_the_page_counts_the_files_that_each_kind_needs() -> None:
 
 def test_help_and_list_name_the_losses_without_torch(with_added: Path) -> None:
     shown = " ".join(python(with_added, "-c", TORCH_FREE).split())
-    assert "Auxiliary loss beside the objective: drloc or toy_quiet." in shown
+    assert "Auxiliary loss beside the objective: drloc, teacher or toy_quiet." in shown
     assert "dino, idmm, mae, mocov2, mocov3, simclr, supcon or toy_match." in shown
     assert "objective: Toy match: the features of two crops of an image should be equal, and as long as 1." in shown
     assert "auxiliary loss: Toy quiet: the features of every cell should be small." in shown

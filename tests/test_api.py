@@ -22,8 +22,8 @@ import smallvit
 from helpers import make_folder, noise_image
 from smallvit.data.images import read_image
 from smallvit.errors import DataError, RunError
+from smallvit.evaluation.model_file import load_model
 from smallvit.runs.inference import device_for
-from smallvit.training.checkpoint import load_model
 
 QUICK: dict[str, Any] = {"epochs": 1, "threads": 1, "model": "vit_pico", "show_progress": False}
 

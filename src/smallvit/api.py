@@ -6,8 +6,6 @@ probe) in runs/inference.py; both are called from here, too.
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,30 +14,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from smallvit.console import bar, quiet, say
 from smallvit.data.memory import Data, hold, lent
 from smallvit.errors import UsageError
-from smallvit.objectives.base import objectives
+from smallvit.listing.catalog import describe_recipe
 from smallvit.opened import Group, Run, diagnose, open_runs
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.length import Clock
-from smallvit.planning.plan import Plan, make_plan, prepare, show_plan, write_plan
-from smallvit.recipe import FLAGS, Recipe, flat
+from smallvit.planning.plan import Plan, prepare, show_plan
+from smallvit.recipe import FLAGS, Recipe
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import tell_difference
-from smallvit.runs.execution import check_logs, execute, resume_run, train_along
+from smallvit.runs.execution import check_logs, resume_run, run_planned, train_along
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
 from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
-from smallvit.runs.members import is_folds, is_group
+from smallvit.runs.members import final_members, is_folds, is_group
+from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, check_place
 from smallvit.runs.prediction import embed, embeddings, predict, predict_proba
-from smallvit.runs.replicates import Replicates, plan_replicates, replicates_of, tell_budget
+from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, replicates_of, tell_budget
+from smallvit.runs.staged import is_unplanned
+from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
-from smallvit.training.together import join, tell_folder
+from smallvit.training.together import join
 from smallvit.tuning.folder import is_tuning
 from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
@@ -53,6 +54,8 @@ __all__ = [
     "Group",
     "Prediction",
     "Run",
+    "command_line",
+    "describe_recipe",
     "diagnose",
     "embed",
     "embeddings",
@@ -103,12 +106,15 @@ def train(
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
         logs = check_logs(log)
-        plan, training, _ = prepare(asked, Clock(started))
-        with claimed(out or default_folder(plan.recipe), overwrite) as folder:
-            show_plan(plan)
-            run = write_plan(folder, plan, command_line())
-            tell_folder(folder, world)
-            execute(run, plan, logs, training, started, world)
+        clock, command = Clock(started), command_line()
+        prepared = prepare(asked, clock)
+        stages = Stages.planned(prepared.plan, clock, command)
+        with claimed(out or default_folder(prepared.plan.recipe), overwrite) as folder:
+            if stages:
+                del prepared  # its model needs no memory while the stages have it
+                stages.run_here(folder, logs, world)
+            else:
+                run_planned(folder, prepared, command, logs, clock.started, world)
         return Run(folder)
 
 
@@ -137,11 +143,21 @@ def _train_group(
             f"--{axis} trains runs of one process each: start it without torchrun, with --jobs or --on ray"
         )
     tell_budget(asked)
-    planned = plan_replicates(asked, started)
+    clock, command = asked.clock(started), command_line()
+    planned = plan_replicates(asked, clock)
     plan = planned[0].plan
-    show_plan(plan, asked.turns)
-    title = f"{plan.recipe.model.name}, {asked.words}"
-    with claimed_group(out or default_folder(plan.recipe), planned, command_line(), overwrite, title) as folder:
+    stages = Stages.planned(plan, clock, command)
+    if stages:
+        check_staged(asked)
+    else:
+        show_plan(plan, asked.turns)
+    group = claimed_group(
+        out or default_folder(plan.recipe), planned, command, overwrite, f"{plan.recipe.model.name}, {asked.words}",
+        staged=stages is not None,
+    )  # fmt: skip
+    with group as folder:
+        if stages:
+            stages.run_and_plan_group(folder, jobs, on)
         run_group(folder, jobs, on)
     return folder
 
@@ -231,7 +247,15 @@ def resume(
             return [Run(resume_tuning(folder, on).final.path)]
         if is_group(folder):
             with sole_owner(folder):
+                if any(is_unplanned(member.path) for member in final_members(folder)):
+                    Stages.stored(folder).run_and_plan_group(folder, jobs, on)
                 return run_group(folder, jobs, on)
+        if is_unplanned(folder):
+            if not (world := join()).writes:
+                return [Run(train_along(world))]
+            with sole_owner(folder):
+                Stages.stored(folder).run_here(folder, check_logs(log), world)
+            return [Run(folder)]
         run = Run(folder)
         if run.finished:
             say(f"{folder} is already finished")
@@ -285,30 +309,3 @@ def report_folders(folders: Sequence[Path], out: Path) -> Path:
     if len(folders) == 1 and is_tuning(folders[0]):
         return report_tuning(folders[0], out)
     return report([run for folder in folders for run in open_runs(folder)], out)
-
-
-def default_folder(recipe: Recipe) -> Path:
-    """runs/NAME-MODEL-1, or the next free number; runs/NAME-METHOD-MODEL-1 for pretraining."""
-    method = [] if objectives()[recipe.objective.name].classifies else [recipe.objective.name]
-    stem = "-".join([Path(recipe.data.source).stem, *method, recipe.model.name])
-    number = 1
-    while (path := Path("runs") / f"{stem}-{number}").exists():
-        number += 1
-    return path
-
-
-def command_line() -> str:
-    """What was typed, where it was the command line."""
-    program = Path(sys.argv[0])
-    ours = "smallvit" in (program.stem, program.parent.name if program.stem == "__main__" else "")
-    return shlex.join(["smallvit", *sys.argv[1:]]) if ours else "smallvit.train(...)"
-
-
-def describe_recipe(asked: Recipe) -> str:
-    """The resolved recipe as TOML, every key with its value and, where it was chosen, the reason."""
-    from smallvit.listing.catalog import toml_page
-
-    plan = make_plan(asked, with_floors=False)
-    given = {key for key, value in flat(asked.model_dump(exclude_unset=True)).items() if value != "auto"}
-    notes = {choice.key: choice.why if choice.key in given else f"auto: {choice.why}" for choice in plan.choices}
-    return toml_page(plan.recipe, notes)

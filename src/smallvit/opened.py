@@ -9,12 +9,12 @@ import numpy as np
 
 from smallvit.console import quiet
 from smallvit.data.preparation import Preparation
+from smallvit.evaluation.model_file import load_model
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
 from smallvit.runs.prediction import Images, embed, predict, predict_proba
-from smallvit.training.checkpoint import load_model
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.types import Prediction
 

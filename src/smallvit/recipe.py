@@ -111,6 +111,14 @@ class ModelSpec(Section):
     kwargs: dict[str, Any] = {}
 
 
+class PretrainSpec(Section):
+    """What comes first in the same command: learning from the training images without their labels."""
+
+    method: str = "none"  # none | auto | a method of `smallvit pretrain`
+    share: Share = 0.5  # of a budget
+    side: Annotated[float, Field(gt=0, le=1)] | Auto = "auto"  # of the images, as a share of that in training
+
+
 class ObjectiveSpec(BaseModel):
     """A name plus options that the named part itself validates (objectives)."""
 
@@ -202,6 +210,7 @@ class Replan(Section):
 class Recipe(Section):
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
+    pretrain: PretrainSpec = PretrainSpec()
     objective: ObjectiveSpec = ObjectiveSpec()
     aux: dict[str, dict[str, Any]] = {}
     augment: AugmentSpec = AugmentSpec()
@@ -222,6 +231,12 @@ class Recipe(Section):
     compile: bool = False
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
 
+    @field_validator("aux", mode="before")
+    @classmethod
+    def _without_none(cls, aux: Any) -> Any:
+        """`--set aux.NAME=none` takes out what a preset has."""
+        return {name: options for name, options in aux.items() if options != "none"} if isinstance(aux, dict) else aux
+
     @field_validator("budget", mode="before")
     @classmethod
     def _seconds(cls, budget: Any) -> Any:
@@ -239,7 +254,8 @@ FLAGS = {
     "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
     "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
     "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
-    "lr": "optimizer.lr", "init": "model.init", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
+    "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",
+    "teacher": "aux.teacher.run", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
     "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
     "groups": "data.groups", "folds": "data.folds", "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip

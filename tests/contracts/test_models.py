@@ -15,9 +15,9 @@ from our_models import OURS, shallow
 from torch import Tensor
 
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.aliases import ALIASES, architecture
 from smallvit.models.features import Backbone, check_model_name, count_parameters, create_backbone
-from smallvit.training.checkpoint import read_tensors, write_tensors
 
 K = 7  # classes
 

@@ -79,7 +79,7 @@ def test_a_test_part_stays_and_a_validation_part_is_cut_from_what_is_left() -> N
 @pytest.mark.parametrize(("images", "folds", "message"), [
     (image_set([0] * 9 + [1] * 3), 5, r"--folds 5: class 'b' of photos has 3 images, .*: give --folds 3, add images"),
     (image_set([0] * 9 + [1]), 2, "class 'b' of photos has 1 image, .*class: add images, or leave the class out"),
-    (image_set([0, 1] * 6, ["x", "y", "z"] * 4), 4, "--folds 4: photos has 3 groups, .*: give --folds 3 or less"),
+    (image_set([0, 1] * 6, ["x", "y", "z"] * 4), 4, "--folds 4: photos has 3 groups, .*: give --folds 3"),
 ])  # fmt: skip
 def test_folds_that_cannot_be(images: ImageSet, folds: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -140,6 +140,11 @@ def test_a_class_that_large_groups_would_keep_out_of_a_part_gets_its_smallest() 
     images = image_set([0] * 20 + [1] * 12, [*map(str, range(20)), *["big"] * 6, *["medium"] * 5, "small"])
     found = make_split(images, DataSpec(test=0.1))
     assert {images.groups[row] for row in found.test.tolist() if images.labels_N[row] == 1} == {"small"}
+
+
+def test_as_many_folds_as_groups() -> None:
+    images = image_set([0, 0, 0, 0, 1, 1, 1, 1], ["a", "a", "b", "b", "c", "c", "d", "d"])
+    assert [len(fold.left_out) for fold in folds_of(images, 4)] == [2, 2, 2, 2]
 
 
 def test_a_class_in_one_group_cannot_be_divided() -> None:

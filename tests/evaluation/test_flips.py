@@ -13,10 +13,10 @@ import smallvit
 from helpers import make_folder, write_npz
 from smallvit.data.preparation import Preparation
 from smallvit.errors import RunError
+from smallvit.evaluation.model_file import load_model, read_tensors, write_tensors
 from smallvit.evaluation.predictor import Predictor
 from smallvit.models.features import create_backbone
 from smallvit.planning.plan import make_plan, read_plan
-from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
 
 TINY: dict[str, Any] = {"model": "conv_nano", "epochs": 1, "batch_size": 4, "threads": 1, "show_progress": False}
 SETTINGS = {"precision": "fp32"}

@@ -16,6 +16,7 @@ import smallvit
 from helpers import run_here
 from smallvit import Run
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.evaluation.probes import (
     Frozen,
     collapse_signs,
@@ -24,7 +25,6 @@ from smallvit.evaluation.probes import (
     knn_votes,
     linear_probe,
 )
-from smallvit.training.checkpoint import read_tensors, write_tensors
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:

@@ -16,8 +16,8 @@ from sklearn.datasets import load_digits
 import smallvit
 from helpers import run_here
 from smallvit.errors import RunError
+from smallvit.evaluation.model_file import load_model, read_tensors, write_tensors
 from smallvit.planning.plan import read_plan
-from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
 
 SMALL: dict[str, Any] = {
     "data": "digits", "model": "conv_nano", "epochs": 4, "per_class": 8, "batch_size": 16, "threads": 1, "test": 0.3,

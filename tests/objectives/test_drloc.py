@@ -18,6 +18,7 @@ from torch import Tensor
 import smallvit
 from helpers import GOLDEN
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.models.features import create_backbone
 from smallvit.objectives import DenseRelativeLocalization, TaskInfo, auxiliaries
 from smallvit.objectives.base import options_of
@@ -32,7 +33,6 @@ from smallvit.objectives.drloc import (
 )
 from smallvit.planning.choices import Choices
 from smallvit.planning.plan import make_plan, show_plan
-from smallvit.training.checkpoint import read_tensors
 from smallvit.types import Batch, Context, Features, Seen
 
 SEVEN = (7, 7)

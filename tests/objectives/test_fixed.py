@@ -12,13 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import smallvit
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.objectives import Auxiliary, auxiliaries
 from smallvit.objectives.fixed import Fixed
 from smallvit.planning.plan import make_plan
 from smallvit.training import build
 from smallvit.training.budget import measure_step
-from smallvit.training.checkpoint import load_state, read_tensors, save_state
+from smallvit.training.checkpoint import load_state, save_state
 from smallvit.training.loop import Training, train
 from smallvit.types import Context, Loss, Seen
 

@@ -152,6 +152,12 @@ def test_two_models_share_what_they_share(make_run: MakeRun, out: Path) -> None:
     assert sum(label.startswith("Bar chart of images per class") for label in labels) == 1
 
 
+def test_what_was_said_before_the_start_is_said_again(make_run: MakeRun, out: Path) -> None:
+    run = make_run("a")
+    rewrite(run, "recipe.json", cautions=["300 training images: try <folds>"])
+    assert "Said before the start. 300 training images: try <folds>." in read([run], out).text
+
+
 def test_seeds_are_summed_up_by_their_mean(make_run: MakeRun, out: Path) -> None:
     runs = [make_run(f"s{seed}", seed=seed) for seed in range(3)]
     for run, accuracy in zip(runs, (0.90, 0.92, 0.94), strict=True):

@@ -16,9 +16,9 @@ from processes import Warm
 from tiny_runs import assert_same_run
 
 import smallvit
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.planning.length import REPLAN_AT
 from smallvit.planning.plan import make_plan
-from smallvit.training.checkpoint import read_tensors
 from smallvit.training.session import state_file
 
 KILLED = -signal.SIGKILL

@@ -9,7 +9,8 @@ import torch
 from tiny_runs import Reference, same_bits, training
 
 from smallvit.errors import RunError
-from smallvit.training.checkpoint import load_model, model_header, read_tensors, save_model, save_state, write_tensors
+from smallvit.evaluation.model_file import load_model, read_tensors, write_tensors
+from smallvit.training.checkpoint import model_header, save_model, save_state
 
 TENSORS = {
     "empty": torch.zeros(0, 3, 8, 8, dtype=torch.uint8),

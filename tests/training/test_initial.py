@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import smallvit
 from smallvit import Run
 from smallvit.errors import RunError, UsageError
-from smallvit.training.checkpoint import read_tensors, write_tensors
+from smallvit.evaluation.model_file import read_tensors, write_tensors
 
 SMALL: dict[str, Any] = {"per_class": 10, "threads": 1, "show_progress": False, "settings": {}}
 PATCH = {"model.name": "vit_nano", "model.kwargs.patch_size": 2, "model.kwargs.depth": 2}

@@ -16,6 +16,7 @@ from tiny_runs import Reference, all_tensors, assert_same_tensors, training
 from torch import nn
 
 import smallvit
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.recipe import ScheduleSpec
 from smallvit.training.budget import (
@@ -26,7 +27,6 @@ from smallvit.training.budget import (
     measure_step,
     steps_within,
 )
-from smallvit.training.checkpoint import read_tensors
 from smallvit.training.loop import train
 from smallvit.training.optimizer import learning_rate, parameter_groups
 from smallvit.training.step import Step

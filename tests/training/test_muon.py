@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import smallvit
 from smallvit.errors import UsageError
-from smallvit.training.checkpoint import load_state, read_tensors, save_state
+from smallvit.evaluation.model_file import read_tensors
+from smallvit.training.checkpoint import load_state, save_state
 from smallvit.training.loop import Training, train
 from smallvit.training.muon import LINEAR_RATE, Muon, orthogonal
 from smallvit.training.optimizer import hidden_matrices

@@ -16,9 +16,9 @@ import smallvit
 from helpers import make_folder, noise_image, run_here, write_npz
 from smallvit import Run
 from smallvit.errors import Collapsed, DataError, UsageError
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.planning.plan import make_plan
 from smallvit.training.build import build_training
-from smallvit.training.checkpoint import read_tensors
 
 METHODS = ("idmm", "simclr", "supcon", "mocov2", "mocov3", "dino", "mae")
 SMALL: dict[str, Any] = {

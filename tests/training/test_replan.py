@@ -16,12 +16,13 @@ from tiny_runs import all_tensors, assert_same_run, assert_same_tensors, plan, t
 
 import smallvit
 from smallvit.errors import RunError
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.planning.plan import Plan, write_plan
 from smallvit.recipe import Replan
 from smallvit.runs.execution import execute
 from smallvit.runs.folder import check_free
 from smallvit.training.build import build_training
-from smallvit.training.checkpoint import load_state, read_tensors, save_state
+from smallvit.training.checkpoint import load_state, save_state
 from smallvit.training.loop import Decision, Tick, Training, train
 from smallvit.training.replan import MOST_CHANGE, decide, is_due, read_decision
 from smallvit.training.session import Recorder, state_file

@@ -31,8 +31,9 @@ from tiny_runs import (
 
 import smallvit
 from smallvit.errors import RunError
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.training.build import build_training
-from smallvit.training.checkpoint import load_state, read_tensors, save_state
+from smallvit.training.checkpoint import load_state, save_state
 from smallvit.training.loop import train
 from smallvit.training.session import run_session
 

@@ -13,7 +13,8 @@ from processes import Command, Moment, Warm
 from tiny_runs import Reference, assert_same_run, command, records, training
 
 from smallvit.errors import Diverged
-from smallvit.training.checkpoint import load_state, read_tensors
+from smallvit.evaluation.model_file import read_tensors
+from smallvit.training.checkpoint import load_state
 from smallvit.training.session import run_session
 
 

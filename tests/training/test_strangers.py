@@ -19,7 +19,7 @@ from tiny_runs import Reference
 
 from helpers import Outcome, noise_image, run_here
 from smallvit.errors import RunError
-from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
+from smallvit.evaluation.model_file import load_model, read_tensors, write_tensors
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 
 import smallvit
 from smallvit import Run
-from smallvit.training.checkpoint import read_tensors
+from smallvit.evaluation.model_file import read_tensors
 
 STEPS = 20
 # What is compared with one process: losses of 20 steps. Sums over parts of a batch have other last bits than sums over
@@ -29,6 +29,7 @@ METHODS: dict[str, dict[str, object]] = {
     "batchnorm": {"model": "resnet_nano"},
     "default": {"model": "conv_nano"},
     "drloc": {"model": "dhvt_nano", "aux": "drloc"},
+    "stages": {"model": "vit_nano", "teacher": "conv_nano"},
     **{
         name: {"model": "vit_nano", "recipe": f"pretrain-{name}"}
         for name in ("simclr", "supcon", "mocov2", "mocov3", "dino", "idmm", "mae")

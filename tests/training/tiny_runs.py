@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import smallvit
+from smallvit.evaluation.model_file import read_tensors
 from smallvit.planning.plan import Plan, make_plan
 from smallvit.training.build import build_training
-from smallvit.training.checkpoint import read_tensors
 from smallvit.training.loop import Training
 
 Reference = Callable[[str], Path]  # the run of a recipe that nobody disturbed

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from smallvit.listing.losses import auxiliary_names, in_words
+from smallvit.listing.losses import auxiliary_names, in_words, pretraining_names
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -64,6 +64,8 @@ OPTIONS = {
     "drop_path": flag(float, "Rate of stochastic depth; 0 is off."),
     "mixup": flag(float, "Alpha of Mixup; 0 is off."),
     "cutmix": flag(float, "Alpha of CutMix; 0 is off."),
+    "pretrain": flag(str, f"First learn from the training images without their labels, in the same command, then train from that: {in_words(['auto', *pretraining_names()])}.", metavar="METHOD"),
+    "teacher": flag(str, "Also learn from the answers of a finished run, or of a model that is trained first in the same command; auto chooses it. Its options: --set aux.teacher.weight=0.5.", metavar="auto|RUN|MODEL"),
     "aux": flag(list[str], f"Auxiliary loss beside the objective: {in_words(auxiliary_names())}. Its options: --set aux.drloc.weight=0.1.", metavar="NAME"),
     "class_weights": flag(str, "Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.", metavar="auto|none|FILE"),
     "balanced": switch("--balanced", "Draw every class equally often in each epoch."),
@@ -128,8 +130,12 @@ def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
         return
     from smallvit.report.tables import results_table
     from smallvit.runs.difference import DIFFERENCE, stored_difference
+    from smallvit.runs.staged import tell_stages
 
     results_table(runs)
+    for run in runs:
+        if told := tell_stages(run):
+            typer.echo(told if len(runs) == 1 else f"{run.path.name}: {told}")
     if said := stored_difference(runs):
         typer.echo(f"{DIFFERENCE}: {said}")
     typer.echo(f"report: {page}")

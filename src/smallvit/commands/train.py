@@ -70,9 +70,9 @@ def check(**given: Any) -> None:
 
 
 @takes(
-    "data model out img_size in_chans fit epochs budget batch_size lr init drop_path mixup cutmix aux class_weights "
-    "balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs on device threads precision "
-    "compile log explain print_recipe overwrite quiet",
+    "data model out img_size in_chans fit epochs budget batch_size lr init pretrain teacher drop_path mixup cutmix aux "
+    "class_weights balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs on device "
+    "threads precision compile log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split][,group], .npz, or mnist5k (default) | digits.")]),
     init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
     seeds=flag(int, "Train this many seeds of the same recipe."),

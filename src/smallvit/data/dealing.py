@@ -12,6 +12,8 @@ from torch import Tensor
 
 from smallvit.randomness import generator
 
+SIZE = 0.1  # how much the size of a part counts beside one of its classes
+
 
 def deal_images(labels_R: Tensor, parts: int, seed: int, purpose: str) -> Tensor:
     """(R,): the part of each image. Class by class in turns, so that classes and parts are even to within one image."""
@@ -36,10 +38,12 @@ def deal_groups(labels_R: Tensor, groups_R: Sequence[str], shares: Sequence[floa
     group_R = torch.tensor([number[group] for group in groups_R])
     counts_GK = torch.zeros(len(number), int(labels_R.max()) + 1, dtype=torch.float64)
     counts_GK.index_put_((group_R, labels_R), torch.ones(len(labels_R), dtype=torch.float64), accumulate=True)
-    weight_GK = counts_GK / counts_GK.sum(0).clamp_min(1)  # every class counts the same, however many images it has
+    all_G1 = counts_GK.sum(1, keepdim=True)
+    # Every class counts the same, however many images it has; where classes do not care, the size of the part decides.
+    weight_GK = torch.cat([counts_GK / counts_GK.sum(0).clamp_min(1), SIZE * all_G1 / all_G1.sum()], 1)
     drawn = torch.randperm(len(number), generator=generator(seed, purpose))
-    order = drawn[counts_GK.sum(1)[drawn].argsort(descending=True, stable=True)]
-    missing_PK = torch.tensor(shares, dtype=torch.float64)[:, None].repeat(1, weight_GK.shape[1])
+    order = drawn[all_G1[drawn, 0].argsort(descending=True, stable=True)]
+    missing_PK = torch.tensor(shares, dtype=torch.float64)[:, None] * weight_GK.sum(0)
     part_G = torch.empty(len(number), dtype=torch.int64)
     for group in order.tolist():
         # The squared distance from the shares changes by |w|^2 - 2 w m.
@@ -52,12 +56,13 @@ def deal_groups(labels_R: Tensor, groups_R: Sequence[str], shares: Sequence[floa
 
 def _fill_gaps(part_G: Tensor, counts_GK: Tensor, parts: int) -> None:
     """Give a part that lacks a class the smallest group of that class that its own part can do without."""
-    has_GK = counts_GK > 0
-    for part in range(parts):
-        for klass in range(counts_GK.shape[1]):
-            held_PK = torch.stack([has_GK[part_G == place].sum(0) for place in range(parts)])
-            if held_PK[part, klass]:
-                continue
-            spare_G = has_GK[:, klass] & ((held_PK[part_G] > 1) | ~has_GK).all(1)
-            if spare := spare_G.nonzero()[:, 0].tolist():
-                part_G[min(spare, key=lambda group: float(counts_GK[group].sum()))] = part
+    has_GK = (counts_GK > 0).long()
+    held_PK = torch.zeros(parts, counts_GK.shape[1], dtype=torch.int64).index_add_(0, part_G, has_GK)
+    for part, klass in (held_PK == 0).nonzero().tolist():
+        spare_G = (has_GK[:, klass] > 0) & ((held_PK[part_G] > 1) | (has_GK == 0)).all(1)
+        if held_PK[part, klass] or not spare_G.any():
+            continue
+        group = min(spare_G.nonzero()[:, 0].tolist(), key=lambda spare: float(counts_GK[spare].sum()))
+        held_PK[part_G[group]] -= has_GK[group]
+        held_PK[part] += has_GK[group]
+        part_G[group] = part

@@ -172,11 +172,8 @@ def _take_groups(images: ImageSet, rows: Tensor, share: float, spec: DataSpec, p
     part_R = deal_groups(images.labels_N[rows], _groups(images, rows), (share, 1 - share), spec.split_seed, part)
     left, taken = rows[part_R == 1], rows[part_R == 0]
     n, of = len(set(_groups(images, taken))), len(set(_groups(images, rows)))
-    return (
-        left,
-        taken,
-        f"{n:,} of {of:,} groups, as near as can be to {100 * share:.3g} % of each class, seed {spec.split_seed}",
-    )
+    how = f"{n:,} of {of:,} groups, as near as can be to {100 * share:.3g} % of each class, seed {spec.split_seed}"
+    return left, taken, how
 
 
 def _leave_out(images: ImageSet, spec: DataSpec, rows: Tensor, folds: int) -> Held:
@@ -184,12 +181,13 @@ def _leave_out(images: ImageSet, spec: DataSpec, rows: Tensor, folds: int) -> He
     labels, fold = images.labels_N[rows], spec.fold or 0
     if images.groups:
         groups = _groups(images, rows)
-        if (n := len(set(groups))) < folds:
-            raise UsageError(
-                f"--folds {folds}: {images.source} has {n} groups, and each stays whole: give --folds {n} or less"
-            )
         _check_groups(images, rows, "a fold", "leave the class out")
         fold_R = deal_groups(labels, groups, [1 / folds] * folds, spec.split_seed, "fold")
+        if (held := len(fold_R.unique())) < folds:
+            n = len(set(groups))
+            raise UsageError(
+                f"--folds {folds}: {images.source} has {n} groups, and each stays whole: give --folds {held}"
+            )
     else:
         _check_rarest(images, labels, folds)
         fold_R = deal_images(labels, folds, spec.split_seed, "fold")

@@ -19,6 +19,7 @@ from smallvit.diagnosis.inputs import PER_BATCH, Inputs, Known, Labelled, Other
 from smallvit.diagnosis.measure import measure
 from smallvit.diagnosis.measurements.base import SHOWN
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import load_model, write_tensors
 from smallvit.evaluation.predictor import Predictor
 from smallvit.models.aliases import architecture
 from smallvit.models.features import Backbone, check_model_name, create_backbone
@@ -30,7 +31,6 @@ from smallvit.runs.atomic import write_text
 from smallvit.runs.inference import device_for, finished_run
 from smallvit.runs.members import full_name
 from smallvit.runs.stored_findings import FINDINGS, VERSION
-from smallvit.training.checkpoint import load_model, write_tensors
 from smallvit.training.session import fixed_threads
 
 

@@ -87,3 +87,13 @@ def toml_line(key: str, value: Any) -> str:
         return f"# {key} is not set"
     # JSON is TOML here: no null, and no \\u escapes, of which TOML takes other ones.
     return f"{key} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def describe_recipe(asked: Recipe) -> str:
+    """The resolved recipe as TOML, every key with its value and, where it was chosen, the reason."""
+    from smallvit.planning.plan import make_plan
+
+    plan = make_plan(asked, with_floors=False)
+    given = {key for key, value in flat(asked.model_dump(exclude_unset=True)).items() if value != "auto"}
+    notes = {choice.key: choice.why if choice.key in given else f"auto: {choice.why}" for choice in plan.choices}
+    return toml_page(plan.recipe, notes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -27,7 +28,7 @@ from smallvit.evaluation.predictor import Predictor
 from smallvit.mistakes import NO_FLAGS, mistakes_in_words
 from smallvit.models.features import Backbone
 from smallvit.planning.choices import Choices
-from smallvit.recipe import Recipe, Section
+from smallvit.recipe import DataSpec, Recipe, Section, resolved
 from smallvit.runs.curves import CurvePanel, DeclaredCurves
 from smallvit.types import Batch, Context, Loss, Seen, View
 
@@ -41,12 +42,17 @@ class TaskInfo(NamedTuple):
     train_rows: Tensor | None = None  # those of the training part; None: all
     class_names: tuple[str, ...] = ()
     class_counts: tuple[int, ...] = ()  # images of each class in the training part
+    mean: tuple[float, ...] = (0.0,)  # of each channel: what images were normalised with
+    std: tuple[float, ...] = (1.0,)
 
     @classmethod
-    def of(cls, images: ImageSet, split: Split, img_size: int) -> TaskInfo:
+    def of(cls, images: ImageSet, split: Split, data: DataSpec) -> TaskInfo:
         num_classes = len(images.class_names)
         counts_K = torch.bincount(images.labels_N[split.train], minlength=num_classes).tolist()
-        return cls(num_classes, len(images), img_size, split.train, tuple(images.class_names), tuple(counts_K))
+        return cls(
+            num_classes, len(images), resolved(data.img_size), split.train, tuple(images.class_names), tuple(counts_K),
+            resolved(data.mean), resolved(data.std),
+        )  # fmt: skip
 
     @property
     def num_trained(self) -> int:
@@ -140,6 +146,9 @@ class Auxiliary(LossModule):
 
     The backbone is there for what stands on the features (`classify`, `normed`); a loss never changes it.
     """
+
+    objective_share: float = 1.0  # of the objective's own loss that is left beside this one
+    learned_from: tuple[Path, ...] = ()  # models that it learns from: what they have seen, this run has seen
 
     def forward(self, backbone: Backbone, seen: Seen, ctx: Context) -> Loss:
         raise NotImplementedError(f"{type(self).__name__} has no forward")

@@ -36,12 +36,27 @@ def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | No
     }
     asked = build_recipe(recipe, {**overrides, **(settings or {})}, spelled)
     all_options(asked, spelled)  # refuses what cannot be
+    _check_pretraining(asked)
     return asked
+
+
+def _check_pretraining(asked: Recipe) -> None:
+    method = asked.pretrain.method
+    if method in ("none", "auto"):
+        return
+    if method not in (methods := pretraining_methods()):
+        raise UsageError(f"unknown method --pretrain {method!r}: {nearest(method, ['none', 'auto', *methods])}")
+    if asked.model.init:
+        raise UsageError(f"--pretrain {method} and --init exclude each other: both say what the model starts from")
+
+
+def pretraining_methods() -> list[str]:
+    return [name for name, kind in objectives().items() if not kind.classifies]
 
 
 def pretraining_recipe(method: str | None, recipe: str | Path | None = None) -> str | Path:
     """The recipe of a method, or the given one, which must be of that method."""
-    methods = [name for name, kind in objectives().items() if not kind.classifies]
+    methods = pretraining_methods()
     method = method.lower() if method else None
     if method is None and recipe is None:
         raise UsageError(f"pretraining needs a method: {', '.join(methods)}")

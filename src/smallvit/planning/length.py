@@ -44,12 +44,14 @@ class Clock:
     """The time of a command, and how much longer things take than they would on an idle machine.
 
     `started` is when it began (time.monotonic). `turns`: so many runs follow one another in processes of their own.
-    `others`: so many folds are planned after the first, with floors of their own.
+    `share`: what is planned is to end when so much of a budget is gone; the rest is for what follows it. `others`: so many folds
+    are planned after the first, with floors of their own.
     """
 
-    def __init__(self, started: float | None = None, turns: int = 0, others: int = 0) -> None:
+    def __init__(self, started: float | None = None, turns: int = 0, share: float = 1.0, others: int = 0) -> None:
         self.started = time.monotonic() if started is None else started
         self.turns = turns
+        self.share = share
         self.others = others
         self.later = 0.0  # seconds until the others are planned, too
         self.to_begin = 0.0  # seconds until a training was built: each process needs them again
@@ -60,7 +62,7 @@ class Clock:
         return time.monotonic() - self.started
 
     def for_tries(self, budget: float | None) -> float:
-        return TRIED_SECONDS if budget is None else min(TRIED_SECONDS, TRIED_SHARE * (budget - self.gone))
+        return TRIED_SECONDS if budget is None else min(TRIED_SECONDS, TRIED_SHARE * (self.share * budget - self.gone))
 
     @contextmanager
     def for_each_fold(self) -> Iterator[None]:
@@ -72,8 +74,12 @@ class Clock:
     def watch(self) -> _Watch:
         return _Watch(self)
 
+    def end_of(self, budget: float) -> float:
+        """Seconds after the start at which all is to be over."""
+        return AIM * self.share * budget
+
     def for_steps(self, budget: float, end: float) -> float:
-        left = AIM * budget - self.gone - self.later
+        left = self.end_of(budget) - self.gone - self.later
         return (left / self.turns - self.to_begin if self.turns else left) - end
 
 
@@ -84,7 +90,7 @@ class _Watch:
         self.clock = clock
 
     def __enter__(self) -> None:
-        self.clock.to_begin = self.clock.gone
+        self.clock.to_begin = self.clock.to_begin or self.clock.gone  # of several plans the first tells
         self.wall, self.used = time.monotonic(), time.process_time()
 
     def __exit__(self, *error: object) -> None:
@@ -126,7 +132,7 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
     steps = steps_within(training, cost, seconds, looks)
     if steps < 1:
         one = seconds_of(training, cost, 1, 1)
-        enough = math.ceil(budget + (one - seconds) * max(1, clock.turns) / AIM)
+        enough = math.ceil(budget + (one - seconds) * max(1, clock.turns) / (AIM * clock.share))
         raise UsageError(
             f"the budget of {budget:.0f} s leaves {max(0, seconds):.0f} s for training, but one epoch of {an_epoch} steps "
             f"takes about {one:.1f} s: raise --budget to {enough}s, or take fewer images or a smaller model"
@@ -140,7 +146,14 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
     if steps >= 20 and not clock.turns:  # one decision for all: seeds that count their own steps could not be compared
         at, by = int(steps * REPLAN_AT), gone + REPLAN_AT * seconds
         dearer = dearer_later(training, cost, steps, at)
-        told = {"at": at, "by": by, "seconds": AIM * budget, "end": end, "step": seconds / steps, "dearer": dearer}
+        told = {
+            "at": at,
+            "by": by,
+            "seconds": clock.end_of(budget),
+            "end": end,
+            "step": seconds / steps,
+            "dearer": dearer,
+        }
         choices.put("replan", told)
     choices.put("budget", None)  # spent: the same run again is this many steps, not this much time
 

@@ -15,6 +15,7 @@ from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
+from smallvit.evaluation.model_file import digest, model_file
 from smallvit.models.aliases import architecture
 from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import declared_curves, objectives
@@ -35,13 +36,14 @@ from smallvit.planning.resolve import (
     resolve_statistics,
     resolve_training,
 )
+from smallvit.planning.stages import resolve_pretraining, stages_of
 from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
 from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
 from smallvit.training.build import build_training
-from smallvit.training.initial import already_seen, digest, initial_file, initial_model
+from smallvit.training.initial import already_seen, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
@@ -110,11 +112,15 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     resolve_names(choices)
     images, split = _images_and_split(choices, asked)
     resolve_training(choices, images, split)
+    resolve_pretraining(choices)
+    clock.share -= sum(stage.share(choices.recipe) for stage in stages_of(choices.recipe))  # what comes first has that
     training = _build(choices.recipe, images, split)
     if choices["model.weights"] != "usual":
         choices.record("model.weights", choices["model.weights"], training.starting_weights)
     if training.transferred:
         _tell_of_start(choices, training.transferred, images, split)
+    for file in training.step.learned_from:
+        _warn_of_seen(file, choices.recipe, images, split)
     cost = _measure(choices, asked, training, clock)
     seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
     if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
@@ -155,7 +161,7 @@ def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]
 
 def _start_from(choices: Choices, asked: Recipe, channels: int) -> None:
     """The file that `--init` means. Where it is of ours, it also says which model that is, at whatever image size."""
-    file = initial_file(asked.model.init)
+    file = model_file(asked.model.init, "--init")
     choices.put("model.init", str(file))
     choices.put("model.init_digest", digest(file))
     start = initial_model(file)
@@ -183,6 +189,10 @@ def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
     file = Path(recipe.model.init)
     if (file.parent / "results.json").is_file() and RunFolder(file.parent).results.get("collapse"):
         warn(f"{file.parent}, which this run starts from, collapsed: its features hardly tell images apart")
+    return _warn_of_seen(file, recipe, images, split)
+
+
+def _warn_of_seen(file: Path, recipe: Recipe, images: ImageSet, split: Split) -> str:
     held_out = {"validation": split.val, "test": split.test, "left-out": split.left_out}
     seen = already_seen(file, recipe.data.source, images.class_names, held_out)
     if seen:
@@ -235,6 +245,10 @@ def _tell_of_losses(choices: Choices, training: Training) -> None:
 def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
     """All that a later `resume` needs, before the first step."""
     recipe = plan.recipe
+    if missing := [stage.name for stage in stages_of(recipe)]:
+        raise UsageError(
+            f"the recipe needs a stage that was not run ({', '.join(missing)}): smallvit.train runs it first"
+        )
     record = {
         "command": command,
         "asked": plan.asked.model_dump(exclude_unset=True),

@@ -20,7 +20,7 @@ SIZES = (32, 64, 96, 128, 160, 224)
 MOST_CPU_SIZE = 128
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
 MATRIX_LR = 0.12
-COLOUR = 0.2  # either way, of brightness, contrast and saturation
+COLOUR = 0.4  # either way, of brightness, contrast and saturation
 
 
 def resolve_machine(choices: Choices) -> None:
@@ -149,7 +149,7 @@ def resolve_statistics(choices: Choices, images: ImageSet, split: Split) -> None
 def resolve_objective(choices: Choices, images: ImageSet, split: Split) -> None:
     """What follows from the images among the options of the objective and the auxiliary losses: their own matter."""
     recipe = choices.recipe
-    task = TaskInfo.of(images, split, choices["data.img_size"])
+    task = TaskInfo.of(images, split, recipe.data)
     name, given = recipe.objective.name, recipe.objective.options
     options = options_of(objectives(), name, given, "objective")
     objectives()[name].resolve(options, task, choices.within("objective"))

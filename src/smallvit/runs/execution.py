@@ -10,7 +10,7 @@ from pathlib import Path
 from smallvit.console import quiet, say
 from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
 from smallvit.objectives.base import objectives
-from smallvit.planning.plan import Plan, read_plan
+from smallvit.planning.plan import Plan, Prepared, read_plan, show_plan, write_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
@@ -18,12 +18,13 @@ from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import DIFFERENCE, stored_difference
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.ownership import sole_owner
+from smallvit.runs.staged import is_stage, tell_stages
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.loop import Training
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
 from smallvit.training.tensorboard import TensorBoardLog
-from smallvit.training.together import lost, wait_for_folder
+from smallvit.training.together import lost, tell_folder, wait_for_folder
 from smallvit.training.wandb import WandbLog
 from smallvit.types import ALONE, World
 
@@ -71,6 +72,16 @@ def execute(
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
 
 
+def run_planned(
+    folder: Path, prepared: Prepared, command: str, logs: Sequence[LogType], started: float, world: World = ALONE
+) -> None:  # fmt: skip
+    """A new run, in a folder that is held: its plan is shown and written, then it is trained."""
+    show_plan(prepared.plan)
+    run = write_plan(folder, prepared.plan, command)
+    tell_folder(folder, world)
+    execute(run, prepared.plan, logs, prepared.training, started, world)
+
+
 def resume_run(run: RunFolder, logs: Sequence[LogType] = (), world: World = ALONE) -> None:
     """Go on with a run that is not finished."""
     with sole_owner(run.path) if world.writes else nullcontext():
@@ -78,12 +89,14 @@ def resume_run(run: RunFolder, logs: Sequence[LogType] = (), world: World = ALON
 
 
 def train_along(world: World) -> Path:
-    """The part of one of several processes in a run that another one plans and writes."""
-    folder = wait_for_folder()
-    run = RunFolder(folder)
-    with quiet():
-        execute(run, read_plan(run), world=world)
-    return folder
+    """The part of one of several processes in a run that another one plans and writes, and in the stages before it."""
+    while True:
+        folder = wait_for_folder()
+        run = RunFolder(folder)
+        with quiet():
+            execute(run, read_plan(run), world=world)
+        if not is_stage(folder):
+            return folder
 
 
 def _check_shares(t: Training) -> None:
@@ -116,6 +129,11 @@ def report_runs(runs: Sequence[RunFolder], out: Path) -> Path:
     names = f"{', '.join(others)} and {last}" if others else last
     said = stored_difference(runs)
     verdicts = [Verdict("note", DIFFERENCE, said)] if said else []
+    verdicts += [
+        Verdict("note", "In stages" if len(runs) == 1 else f"{run.path.name} in stages", told)
+        for run in runs
+        if (told := tell_stages(run))
+    ]
     return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}", verdicts)
 
 

@@ -22,13 +22,13 @@ from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.ensemble import log_of
 from smallvit.evaluation.label_errors import suspected_labels
 from smallvit.evaluation.metrics import summary, worst_mistakes
+from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.evaluation.statistics import clustered_interval, wilson
 from smallvit.planning.plan import read_plan
 from smallvit.runs.atomic import replacing
 from smallvit.runs.folder import RunFolder, write_json
 from smallvit.runs.inference import evaluate
 from smallvit.runs.members import Member, replicate_members
-from smallvit.training.checkpoint import read_tensors, write_tensors
 from smallvit.training.finish import MISTAKE_SIDE, MOST_MISTAKES, describe, example_pictures, thumbnails
 
 PART = "left_out"

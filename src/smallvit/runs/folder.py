@@ -13,6 +13,7 @@ state/                  where training stands; enough to go on bit-identically
 features.safetensors    the frozen features of all parts, where `smallvit probe` was asked for
 probe.json              what they are worth
 estimator.json          what else the estimator knows that trained it, where one of scikit-learn's kind did
+stages.json             what was trained before it in the same command; each stage is a run folder in this one
 report.html
 """
 
@@ -30,6 +31,8 @@ from smallvit.errors import RunError
 from smallvit.recipe import Recipe, validate
 from smallvit.runs.atomic import read_lines, write_text
 from smallvit.runs.ownership import LOCK, refuse_owned, sole_owner
+
+STAGES_FILE = "stages.json"
 
 
 class RunFolder:
@@ -99,6 +102,8 @@ def why_no_run(path: Path) -> str:
         return (
             f"{path} is {'a file, not a run folder' if path.exists() else 'not a run folder: there is no such folder'}"
         )
+    if (path / STAGES_FILE).is_file():
+        return f"{path} is not a run yet: what comes first has not ended; go on with `smallvit resume {path}`"
     inside = runs_inside(path)
     hint = f" (it holds the runs {', '.join(inside)})" if inside else ""
     return f"{path} is not a run folder: it has no recipe.json{hint}"
@@ -196,13 +201,13 @@ def _is_bare_lock(entry: Path) -> bool:
     )
 
 
-_MARKS = ("recipe.json", "group.json", "tune.json")
+_MARKS = ("recipe.json", "group.json", "tune.json", STAGES_FILE)
 _FIRST = frozenset({"env.json", "split.json", "floors.json"})  # all there is before a folder is a run
 _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
     "features.safetensors", "probe.json", "decision.json", "trial.json", "tune.json", "spent.json", "best.toml",
-    "label-errors.csv", "estimator.json",
+    STAGES_FILE, "label-errors.csv", "estimator.json",
 }  # fmt: skip
 
 
@@ -228,8 +233,13 @@ def _strangers(path: Path) -> list[str]:
 
 
 def _members(path: Path) -> set[str]:
+    """Names of the runs that a group, or a run with stages, says it holds."""
+    return _named(path / "group.json", "members") | _named(path / STAGES_FILE, "stages")
+
+
+def _named(file: Path, key: str) -> set[str]:
     try:
-        names = json.loads((path / "group.json").read_text(encoding="utf-8"))["members"]
+        names = json.loads(file.read_text(encoding="utf-8"))[key]
         return {name for name in names if name == Path(name).name}
     except (OSError, ValueError, KeyError, TypeError):
         return set()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smallvit import console
+from smallvit.runs.staged import run_name
 
 MOST_SHOWN = 8  # bars, or names in a line; of more runs those that are running, and a count of the others
 
@@ -21,7 +22,7 @@ class Follower:
     """How far one run is, from the records that it appends to metrics.jsonl."""
 
     def __init__(self, path: Path) -> None:
-        self.name = path.name
+        self.name = run_name(path)
         self.file = path / "metrics.jsonl"
         self.inode = self.offset = 0
         self.step, self.steps = 0, 1
@@ -96,7 +97,7 @@ class Bars:
         self.all = progress.add_task("all runs", total=total, note="") if total is None or total > MOST_SHOWN else None
 
     def started(self, path: Path) -> None:
-        self.active[path] = (Follower(path), self.progress.add_task(path.name, total=1, note="starting"))
+        self.active[path] = (Follower(path), self.progress.add_task(run_name(path), total=1, note="starting"))
 
     def ended(self, path: Path) -> None:
         self._show(*self.active[path])

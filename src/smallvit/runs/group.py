@@ -36,16 +36,21 @@ class Diagnosis(NamedTuple):
 @contextmanager
 def claimed_group(
     folder: str | Path, planned: Sequence[Planned], command: str, overwrite: bool = False, title: str = "",
-    diagnosis: Diagnosis | None = None,
+    diagnosis: Diagnosis | None = None, staged: bool = False,
 ) -> Iterator[Path]:  # fmt: skip
-    """A new group with the plans of its members. This process holds the group, each child the run it works on."""
+    """A new group with the plans of its members. This process holds the group, each child the run it works on.
+
+    `staged`: other runs come before them, so their plans are written later.
+    """
     record: dict[str, Any] = {"title": title, "command": command}
     if diagnosis:
         record["diagnosis"] = diagnosis._asdict()
     with claimed(folder, overwrite) as path:
         write_group(path, record, {run.place.folder: run.place for run in planned})  # first: it says what is ours
         for run in planned:
-            write_plan(make_folder(path / run.place.folder), run.plan, command)
+            member = make_folder(path / run.place.folder)
+            if not staged:
+                write_plan(member, run.plan, command)
         yield path
 
 
@@ -78,9 +83,14 @@ def diagnosis_of(folder: Path) -> Diagnosis | None:
 def run_members(folder: Path, jobs: int, on: str = LOCAL) -> None:
     """Run the unfinished members, `jobs` at a time, on this machine or a cluster."""
     waiting = [member.path for member in members_of(folder) if not RunFolder(member.path).finished]
+    run_folders(waiting, jobs, on, go_on=f"smallvit resume {folder}")
+
+
+def run_folders(waiting: Sequence[Path], jobs: int, on: str, go_on: str) -> None:
+    """Runs that are planned; `go_on` is the command that goes on with them after a stop."""
     if not waiting:
         return
     launch = place_called(on)
     if on == LOCAL:
         tell_cores(waiting, jobs)
-    run_all(Listed(waiting), jobs, go_on=f"smallvit resume {folder}", total=len(waiting), launch=launch)
+    run_all(Listed(waiting), jobs, go_on=go_on, total=len(waiting), launch=launch)

@@ -18,13 +18,13 @@ from smallvit.data.sources import open_source
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.metrics import summary
+from smallvit.evaluation.model_file import load_model
 from smallvit.evaluation.predictor import Predictor
 from smallvit.planning.plan import read_plan
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
-from smallvit.training.checkpoint import load_model
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
 

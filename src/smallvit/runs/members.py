@@ -136,7 +136,16 @@ def method_of(path: Path, resolved: Mapping[str, Any]) -> str:
     theirs = place_of(start) if start.name else None
     if theirs and theirs.replicate == replicate_of(path, resolved["seed"]):  # from its own replicate of another arm
         rest |= {"model.init": str(start.parent / theirs.method.folder), "model.init_digest": ""}
-    return json.dumps(rest, sort_keys=True)
+    return json.dumps(rest | _own_stages(path, rest), sort_keys=True)
+
+
+def _own_stages(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What comes from the stages of the run itself, without its folder: every replicate has its own."""
+    inside = {key: value for key, value in recipe.items() if isinstance(value, str) and value.startswith(f"{path}/")}
+    digests = {
+        name: "" for key in inside for name in recipe if name in (f"{key}_digest", f"{key.rpartition('.')[0]}.digest")
+    }
+    return {key: value.removeprefix(f"{path}/") for key, value in inside.items()} | digests
 
 
 def _first_of_arm(path: Path) -> Path:

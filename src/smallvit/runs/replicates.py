@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from smallvit.console import duration, say
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import digest, model_file
 from smallvit.objectives.base import objectives
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan
 from smallvit.recipe import Recipe
 from smallvit.runs.axes import Place, replicate_word, several
 from smallvit.runs.group import Planned
-from smallvit.training.initial import digest, initial_file, member_starts
+from smallvit.training.initial import member_starts
 
 
 class Replicates(NamedTuple):
@@ -68,9 +69,22 @@ def tell_budget(asked: Replicates) -> None:
         say(f"{several(len(asked.places), word)} share the budget of {duration(budget)}: {share} for each")
 
 
-def plan_replicates(asked: Replicates, started: float | None) -> list[Planned]:
+def check_staged(asked: Replicates) -> None:
+    """What cannot be with a stage before them."""
+    if asked.places[0].fold is not None:
+        raise UsageError(
+            "--folds with a stage before training (--pretrain, --teacher MODEL): a fold's stage would need its own images; give "
+            "--seeds, or a teacher that is a finished run"
+        )
+    if asked.starts:
+        raise UsageError(
+            f"--init {asked.first.model.init}: seeds with a stage before them start from one run, not from a group"
+        )
+
+
+def plan_replicates(asked: Replicates, clock: Clock) -> list[Planned]:
     """All of them, as the first is planned; what training images tell is each fold's own."""
-    first = make_plan(asked.first, asked.clock(started))
+    first = make_plan(asked.first, clock)
     folds = dict.fromkeys(place.fold for place in asked.places)
     of_fold = {fold: first.at_fold(fold) if fold else first for fold in folds}
     return [Planned(place, _at(place, of_fold[place.fold], asked.starts)) for place in asked.places]
@@ -80,7 +94,7 @@ def _at(place: Place, plan: Plan, starts: Mapping[Place, Path]) -> Plan:
     """The same plan for another seed, from its own start where it has one."""
     changes: dict[str, Any] = {} if place.seed is None else {"seed": place.seed}
     if place in starts:
-        file = initial_file(str(starts[place]))
+        file = model_file(str(starts[place]), "--init")
         changes["model"] = plan.recipe.model.model_copy(update={"init": str(file), "init_digest": digest(file)})
         own = [choice._replace(value=str(file)) if choice.key == "model.init" else choice for choice in plan.choices]
         plan = plan._replace(choices=own)

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,8 @@ import numpy as np
 
 from smallvit.errors import RunError
 from smallvit.opened import Run
-from smallvit.runs.folder import claimed, make_folder
+from smallvit.runs.folder import claimed, make_folder, read_json, write_json
+from smallvit.runs.ownership import LOCK
 
 ABOUT = "estimator.json"
 CLASS_KINDS = "iufbU"  # of labels: numbers, truth values, text
@@ -85,33 +86,37 @@ def read_about(run: Run) -> About:
 
 
 def packed(run: Run) -> dict[str, bytes]:
-    """The files of a finished run. Not its images, and not where its training stood."""
-    files = sorted(path for path in run.path.iterdir() if path.is_file())
-    files.sort(key=lambda path: path.name == "recipe.json")  # last: it makes a folder a run
-    return {path.name: path.read_bytes() for path in files}
+    """The files of a finished run, its stages among them. Not its images, and not where training stood."""
+    inside = {path.relative_to(run.path): path for path in sorted(run.path.rglob("*")) if path.is_file()}
+    kept = [name for name in inside if LOCK.parent.name not in name.parts]
+    kept.sort(key=lambda name: name.name == "recipe.json")  # last: it makes a folder a run
+    return {name.as_posix(): inside[name].read_bytes() for name in kept}
 
 
-def unpacked(files: dict[str, bytes]) -> Run:
+def unpacked(files: Mapping[str, bytes]) -> Run:
     """In a folder of its own."""
     with new_folder() as folder:
-        place = make_folder(folder / "run")
-        for name, content in files.items():
-            (place / Path(name).name).write_bytes(content)
-        return lasting(Run(place), folder)
+        _write(files, folder / "run")
+        return lasting(Run(folder / "run"), folder)
+
+
+def _write(files: Mapping[str, bytes], folder: Path) -> None:
+    for name, content in files.items():
+        make_folder((folder / name).parent)
+        (folder / name).write_bytes(content)
 
 
 def copied(run: Run, folder: Path, overwrite: bool) -> Run:
     """The run in another place, with its images beside it where they are still there."""
     images = Path(run.recipe.data.source)
     with claimed(folder, overwrite) as place:
-        for name, content in packed(run).items():
-            (place / name).write_bytes(content)
-        new = Run(place)
+        _write(packed(run), place)
         if images.is_file():
             beside = place.resolve().parent / images.name
             if not beside.exists():
                 shutil.copyfile(images, beside)
-            tree = new.read("recipe.json", "resolved")
-            tree["resolved"]["data"]["source"] = str(beside)
-            new.write("recipe.json", tree)
-    return new
+            for recipe in place.rglob("recipe.json"):
+                tree = read_json(recipe, "resolved")
+                tree["resolved"]["data"]["source"] = str(beside)
+                write_json(recipe, tree)
+    return Run(folder)

@@ -81,7 +81,7 @@ def whiten(backbone: Backbone, images: ImageSet, split: Split, recipe: Recipe) -
 
 
 def build_step(recipe: Recipe, backbone: Backbone, images: ImageSet, split: Split) -> Step:
-    setting = TaskInfo.of(images, split, resolved(recipe.data.img_size))
+    setting = TaskInfo.of(images, split, recipe.data)
     name = recipe.objective.name
     objective = objectives()[name](
         backbone, options_of(objectives(), name, recipe.objective.options, "objective"), setting

@@ -1,71 +1,23 @@
-"""Weights and state on disk: one safetensors file each, with JSON in its header, replaced atomically.
+"""The state of training on disk: one safetensors file with JSON in its header, replaced atomically.
 
-Nothing is unpickled. A state file holds the step (backbone, objective, auxiliaries), the moving average and the
-optimizer, all by parameter name, and says after how many steps it was written.
+It holds the step (backbone, objective, auxiliaries), the moving average and the optimizer, all by parameter name, and
+says after how many steps it was written. The file of a finished model is read in evaluation/model_file.py.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save_file
 from torch import Tensor
 
-from smallvit.data.preparation import Preparation
-from smallvit.errors import RunError, UsageError
-from smallvit.evaluation.predictor import Predictor
-from smallvit.models.features import Backbone, create_backbone
-from smallvit.runs.atomic import replacing
-from smallvit.training.header import checked_header
+from smallvit.errors import RunError
+from smallvit.evaluation.model_file import read_tensors, write_tensors
+from smallvit.models.features import Backbone
 from smallvit.training.loop import Training
 from smallvit.training.selection import Best
-
-HEADER = "smallvit"
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from None
-    plain = {name: tensor.detach().to("cpu", copy=False).contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as part:
-        try:
-            save_file(plain, part, metadata={HEADER: json.dumps(header)})
-        except SafetensorError as error:  # a full disk reaches us under this name
-            raise OSError(str(error)) from error
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        # Read in one go: safetensors opens a file twice, and a run under way may replace it in between.
-        content = path.read_bytes()
-        tensors = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        return tensors, parse_header(header.get("__metadata__"))
-    except FileNotFoundError:
-        raise RunError(f"no such file: {path}") from None
-    except (OSError, SafetensorError, ValueError) as error:
-        raise RunError(f"cannot read {path}: {error}") from None
-
-
-def parse_header(metadata: Mapping[str, str] | None) -> dict[str, Any]:
-    """Our part of a file's metadata; empty in the files of others."""
-    try:
-        header = json.loads((metadata or {}).get(HEADER, "{}"))
-    except RecursionError:
-        raise ValueError("its header is nested too deeply") from None
-    if not isinstance(header, dict):
-        raise ValueError("its header is not a JSON object")
-    return header
-
-
-# ---- the state of training ---------------------------------------------------------------------------
 
 
 def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) -> None:
@@ -124,13 +76,6 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 # ---- the finished model ------------------------------------------------------------------------------
 
 
-class LoadedModel(NamedTuple):
-    """A model that can predict, and what its file says of it: everything comes from the one file."""
-
-    predictor: Predictor
-    header: dict[str, Any]
-
-
 def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: int) -> dict[str, Any]:
     data = t.recipe.data
     return {
@@ -158,25 +103,3 @@ def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: i
 
 def save_model(path: Path, backbone: Backbone, header: Mapping[str, Any]) -> None:
     write_tensors(path, backbone.model.state_dict(), header)
-
-
-def load_model(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
-    tensors, header = read_tensors(path)
-    header = checked_header(path, header)
-    try:
-        with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then replaced: leave no trace
-            backbone = create_backbone(
-                header["model"], header["kwargs"], num_classes=len(header["class_names"]),
-                in_chans=header["in_chans"], img_size=header["img_size"],
-                # A few of timm's models are built larger and then pruned, to a third.
-                most_parameters=4 * sum(tensor.numel() for tensor in tensors.values()),
-            )  # fmt: skip
-        backbone.model.load_state_dict(tensors)
-        preparation = Preparation.of(header)
-    except (UsageError, RuntimeError) as error:
-        raise RunError(f"{path} does not hold a smallvit model: {error}") from None
-    predictor = Predictor(
-        backbone.to(device).eval(), preparation, header["class_names"], header.get("temperature"),
-        calibrated=header.get("calibrate", False),
-    )  # fmt: skip
-    return LoadedModel(predictor, header)

@@ -14,11 +14,12 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.metrics import summary, worst_mistakes
+from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import count_parameters
 from smallvit.objectives.base import Answers, Shown
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
-from smallvit.training.checkpoint import model_header, read_tensors, save_model, write_tensors
+from smallvit.training.checkpoint import model_header, save_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
@@ -90,7 +91,7 @@ def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
 def _shown(t: Training, split: Split) -> Shown | None:
     """What the objective wants to be seen, of images that were held out where some were."""
     with fixed_threads(resolved(t.recipe.threads)):
-        return t.step.objective.shown(t.evaluated, t.exam(split.test if len(split.test) else split.val))
+        return t.step.objective.shown(t.evaluated, t.exam(next(iter(split.judged.values()), split.val)))
 
 
 def train_seconds(run: RunFolder) -> float:

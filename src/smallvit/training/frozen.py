@@ -10,10 +10,9 @@ import torch
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.errors import UsageError
+from smallvit.evaluation.model_file import digest, load_model, read_tensors, write_tensors
 from smallvit.evaluation.probes import Frozen, extract, knn_probe, linear_probe
 from smallvit.runs.folder import RunFolder
-from smallvit.training.checkpoint import load_model, read_tensors, write_tensors
-from smallvit.training.initial import digest
 
 
 def frozen_parts(run: RunFolder, images: ImageSet, split: Split, device: torch.device) -> dict[str, Frozen]:

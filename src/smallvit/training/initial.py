@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,28 +11,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from smallvit.errors import RunError, UsageError
+from smallvit.evaluation.header import checked_header, has_model
+from smallvit.evaluation.model_file import digest, parse_header, read_tensors
 from smallvit.models.features import Backbone
 from smallvit.models.transfer import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
 from smallvit.recipe import ModelSpec
 from smallvit.runs.axes import Place, listed
-from smallvit.runs.folder import RunFolder, runs_inside
+from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import final_members, is_group
-from smallvit.training.checkpoint import parse_header, read_tensors
-from smallvit.training.header import checked_header, has_model
-
-
-def initial_file(init: str) -> Path:
-    """The file that a run folder or a file name means."""
-    path = Path(init).expanduser().resolve()
-    if not path.is_dir():
-        return path
-    if not (path / "recipe.json").is_file():
-        inside = runs_inside(path)
-        hint = f"it holds {len(inside)} runs, give one of them: --init {init}/{inside[0]}" if inside else ""
-        raise UsageError(f"--init {init}: the folder is not a run; {hint or 'give a run folder or a checkpoint file'}")
-    if not (path / "model.safetensors").is_file():
-        raise UsageError(f"--init {init}: the run has no model yet; finish it with `smallvit resume {init}`")
-    return path / "model.safetensors"
 
 
 def member_starts(init: str, places: Sequence[Place]) -> dict[Place, Path]:
@@ -54,14 +39,6 @@ def member_starts(init: str, places: Sequence[Place]) -> dict[Place, Path]:
     if missing := [place for place in places if place not in own]:
         raise UsageError(f"--init {init}: the group has no run of {listed(missing)}")
     return own
-
-
-def digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(f"--init: cannot read {path}: {error.strerror}") from None
 
 
 class Started(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from torch import nn
@@ -20,10 +21,12 @@ class Step(nn.Module):
         self.backbone = backbone
         self.objective = objective
         self.auxiliaries = nn.ModuleDict(auxiliaries)
+        self.objective_share = math.prod(auxiliary.objective_share for auxiliary in auxiliaries.values())
+        self.learned_from = tuple(file for auxiliary in auxiliaries.values() for file in auxiliary.learned_from)
 
     def forward(self, batch: Batch, ctx: Context) -> Loss:
         loss: Loss = self.objective(self.backbone, batch, ctx)
-        total, parts = loss.total, dict(loss.parts)
+        total, parts = self.objective_share * loss.total, dict(loss.parts)
         for auxiliary in self.auxiliaries.values():
             extra: Loss = auxiliary(self.backbone, loss.seen, ctx)
             total = total + extra.total
