@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from smallvit.console import bar, quiet, say
-from smallvit.data.memory import Data, hold, lent
+from smallvit.data.kept import Data, hold, lent
 from smallvit.errors import UsageError
 from smallvit.listing.catalog import describe_recipe
 from smallvit.opened import Group, Run, diagnose, open_runs
@@ -87,7 +87,7 @@ def train(
 
     `data` is a folder, a CSV or .npz file, the name of a set; or images in memory: `(images, labels)` with uint8 arrays or
     tensors (N x H x W or N x H x W x C, labels are whole numbers or class names), a torch or Hugging Face `Dataset`; with
-    parts of their own `{"train": (x, y), "val": (x, y), "test": (x, y)}`. Those are kept beside the run, in images-DIGEST.npz.
+    parts of their own `{"train": (x, y), "val": (x, y), "test": (x, y)}`. Those are kept beside the run, as images-DIGEST.
     `flags` are the everyday names of the command line (model, img_size, epochs, budget="20m", ...); anything else
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`. With `folds=5` it is a group of five runs,
     each of which leaves out other images; `jobs` at a time, and `on` as for `train_seeds`.

@@ -14,7 +14,9 @@ from torchvision.datasets import ImageFolder
 
 from helpers import make_folder
 from smallvit.data.arrays import npz_source
-from smallvit.data.memory import hold, lent
+from smallvit.data.images import square_of_array
+from smallvit.data.kept import hold, lent
+from smallvit.data.tables import table_source
 from smallvit.errors import DataError, UsageError
 
 X = np.random.default_rng(0).integers(0, 256, (12, 8, 10, 3), dtype=np.uint8)
@@ -122,6 +124,22 @@ def test_grey_and_coloured_pictures_together() -> None:
     assert held.arrays is not None and held.arrays["x_train"].shape == (2, 8, 10, 3)
 
 
+def test_images_of_several_sizes_are_files(tmp_path: Path) -> None:
+    """As a data set of photos has them."""
+    tall = [image.crop((0, 0, 6 + row % 2, 8)) for row, image in enumerate(PICTURES)]
+    held = hold({"train": (tall[:9], NAMES[:9]), "test": (tall[9:], NAMES[9:])}, tmp_path / "run")
+    held.write()
+    images = table_source(Path(str(held.source))).load(6, "crop", 3)
+    assert {part: len(rows) for part, rows in images.parts.items()} == {"train": 9, "test": 3}
+    assert [images.class_names[label] for label in images.labels_N] == NAMES
+    for row, picture in enumerate(tall):
+        square = square_of_array(np.array(picture), 6, "crop", 3)
+        assert torch.equal(images.images_NCSS[torch.tensor([row])][0], square)
+    assert hold({"train": (tall[:9], NAMES[1:10]), "test": (tall[9:], NAMES[9:])}, tmp_path).source != held.source
+    with lent(Rows({"image": tall, "label": Y.tolist()}, image="any", label=ClassLabel())) as source:
+        assert table_source(Path(str(source))).load(6, "crop", 3).class_names == ClassLabel.names
+
+
 def test_paths_and_names_are_left_alone(tmp_path: Path) -> None:
     assert [hold(source).source for source in (None, "digits", tmp_path)] == [None, "digits", tmp_path]
 
@@ -132,7 +150,7 @@ def test_paths_and_names_are_left_alone(tmp_path: Path) -> None:
         ((X / 255, Y), DataError, r"x_train is float64 .* must be uint8.* where white is 1, that is \(255 \* x\)"),
         ((X[:, :, 0, 0], Y), DataError, "must be uint8, N x H x W"),
         ((X.transpose(0, 3, 1, 2), Y), DataError, "looks like N x C x H x W"),
-        ((X, Y[:5]), DataError, "y_train must hold 12 whole numbers"),
+        ((X, Y[:5]), DataError, "train has 12 images and 5 labels"),
         ((X, Y / 2), DataError, "the labels of train are float64 .* one whole number or class name for each"),
         ((X, [[0, 1]] * 12), DataError, "the labels of train are int64"),
         ((X, Y - 1), DataError, "label -1 is negative"),
@@ -141,13 +159,14 @@ def test_paths_and_names_are_left_alone(tmp_path: Path) -> None:
         ((Path("a.png"), [0]), UsageError, "the images of train are a PosixPath"),
         ((["a.png"], [0]), UsageError, "image 0 of train is a path; files are given as a folder"),
         (([], []), DataError, "train holds no images"),
-        (([X[0], X[1, :4]], [0, 1]), DataError, "image 1 of train is 4 x 10 x 3, image 0 is 8 x 10 x 3"),
+        (([X[0], X[1, :4] / 255], [0, 1]), DataError, r"image 1 of train is float64 \(4, 10, 3\); it must be uint8"),
         (([Image.fromarray(X[0, :, :, 0].astype(np.uint16))], [0]), DataError, "image 0 of train: it has 16 bits"),
         ({"test": (X, Y)}, UsageError, "it needs the part train"),
         ({"train": (X, Y), "extra": (X, Y)}, UsageError, "has the part 'extra': its parts are train, val and test"),
         ({"val": (X, Y), "valid": (X, Y), "train": (X, Y)}, UsageError, "two of them are the same part"),
         ({"train": (X, Y), "test": (X, NAMES)}, DataError, "some labels are numbers and others are class names"),
-        ({"train": (X, Y), "test": X}, DataError, "x_test but no y_test"),
+        ({"train": (X, Y), "test": X}, DataError, "test has no labels; only images alone, without parts"),
+        ({"train": X, "test": X}, DataError, "train has no labels; only images alone, without parts"),
         ({"train": (X, Y), "test": (X[:, :4], Y)}, DataError, "the parts differ in size"),
         (TensorDataset(torch.tensor(X)), UsageError, r"item 0 of train is a tuple; a Dataset must give \(image, label\)"),
         (Rows({}, image="any", fine=ClassLabel(), coarse=ClassLabel()), UsageError, "which of them is the label"),

@@ -18,7 +18,7 @@ from smallvit.checking.rules import Problem, problem
 from smallvit.checking.survey import Survey, damaged, survey
 from smallvit.console import quiet
 from smallvit.data.imageset import ImageSet
-from smallvit.data.memory import Data, lent
+from smallvit.data.kept import Data, lent
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError

@@ -1,16 +1,12 @@
-"""Images that the caller has in memory -> an .npz file named by its content, which a run can go back to.
+"""What a caller has in memory -> parts of images and labels: arrays, tensors, pictures, data sets of others.
 
-What was trained on arrays is then resumed, evaluated and diagnosed like any other run, and by other processes: the file
-is the source. It goes through the checks of `data/arrays.py`, as every .npz file does.
+What becomes of them stands in data/kept.py.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +14,11 @@ from PIL import Image
 from torch import Tensor
 
 from smallvit.console import bar
-from smallvit.data.arrays import MOST_NPZ_BYTES, source_of_arrays
 from smallvit.data.files import PART_NAMES
 from smallvit.data.images import Unreadable, pixels_of_picture
 from smallvit.data.rasters import looks_channels_first
 from smallvit.errors import DataError, UsageError
-from smallvit.runs.atomic import replacing
 
-Data = Any  # what `data` may be in Python: see FORMS
 FORMS = (
     "a path or the name of a set; (images, labels); a Dataset of (image, label); or a dictionary of these for the parts "
     "train, val and test"
@@ -34,61 +27,16 @@ IMAGE_COLUMNS, LABEL_COLUMNS = ("image", "img"), ("label", "labels")
 
 
 class Part(NamedTuple):
-    """Some images as the caller gave them, in one array."""
+    """Some images as the caller gave them."""
 
-    images: np.ndarray  # N x H x W [x C]
+    images: np.ndarray | list[np.ndarray]  # N x H x W [x C]; a list, each H x W x C, where they differ in size
     labels: np.ndarray | None  # whole numbers or class names
     class_names: tuple[str, ...] | None = None  # of the numbers, where a Dataset says them
 
 
-class Held(NamedTuple):
-    """What `data` is for a recipe: a path or name as it was given, or the file that is to hold the arrays."""
-
-    source: str | Path | None
-    arrays: dict[str, np.ndarray] | None = None
-
-    def write(self) -> None:
-        """Nothing where the same arrays were written before: the name says so."""
-        if self.arrays is None or self.source is None or (path := Path(self.source)).is_file():
-            return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"cannot write {path}: {error.strerror}") from None
-        with replacing(path) as part, part.open("wb") as file:
-            np.savez(file, allow_pickle=False, **self.arrays)
-
-
-def is_source(data: Any) -> bool:
-    return data is None or isinstance(data, str | Path)
-
-
-def hold(data: Any, beside: str | Path | None = None) -> Held:
-    """`data` as it may be given in Python; arrays will be written to images-DIGEST.npz beside the run `beside`."""
-    if is_source(data):
-        return Held(data)
-    parts = {name: _part(name, given) for name, given in _by_part(data).items()}
-    arrays = _as_in_a_file(parts)
-    source_of_arrays(Path("data"), arrays, labelled=False)  # refuses what no run could use
-    if (size := sum(array.nbytes for array in arrays.values())) > MOST_NPZ_BYTES:
-        raise DataError(f"data: {size / 2**30:.1f} GiB of images; above {MOST_NPZ_BYTES >> 30} give a folder of files")
-    folder = Path("runs") if beside is None else Path(beside).parent
-    return Held(folder.resolve() / f"images-{_digest(arrays)[:12]}.npz", arrays)
-
-
-@contextmanager
-def lent(data: Any) -> Iterator[str | Path | None]:
-    """A source for what leaves no run behind: the file of arrays is removed in the end."""
-    if is_source(data):
-        yield data
-        return
-    with TemporaryDirectory(prefix="smallvit-") as folder:
-        held = hold(data, Path(folder) / "run")
-        held.write()
-        yield held.source
-
-
-# ---- what was given ----------------------------------------------------------------------------------
+def parts_of(data: Any) -> dict[str, Part]:
+    """By their names, train first."""
+    return {name: _part(name, given) for name, given in _by_part(data).items()}
 
 
 def _by_part(data: Any) -> dict[str, Any]:
@@ -115,7 +63,7 @@ def _part(name: str, given: Any) -> Part:
     raise UsageError(f"data is {what}: it may be {FORMS}")
 
 
-def _images(name: str, given: Any) -> np.ndarray:
+def _images(name: str, given: Any) -> np.ndarray | list[np.ndarray]:
     if isinstance(given, np.ndarray) and given.dtype != object:
         return given
     if isinstance(given, Tensor):
@@ -142,23 +90,16 @@ def _pixels(name: str, row: int, image: Any) -> np.ndarray:
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
-def _stacked(name: str, images: list[np.ndarray]) -> np.ndarray:
-    """All of one size; where some are grey and others have colours, all have."""
+def _stacked(name: str, images: list[np.ndarray]) -> np.ndarray | list[np.ndarray]:
+    """In one array where all are of one size; where some are grey and others have colours, all have."""
     if not images:
         raise DataError(f"data: {name} holds no images")
-    if {image.shape[2:] for image in images} == {(1,), (3,)}:
-        images = [image.repeat(3, axis=2) if image.shape[2] == 1 else image for image in images]
     for row, image in enumerate(images):
-        if image.shape != images[0].shape:
-            raise DataError(
-                f"data: image {row} of {name} is {_size(image)}, image 0 is {_size(images[0])}: images in memory are of one "
-                "size. Resize them, or save them as files and give the folder"
-            )
-    return np.stack(images)
-
-
-def _size(image: np.ndarray) -> str:
-    return " x ".join(map(str, image.shape))
+        if image.ndim != 3 or image.dtype != np.uint8:
+            raise DataError(f"data: image {row} of {name} is {image.dtype} {image.shape}; it must be uint8, H x W x C")
+    if {image.shape[2] for image in images} == {1, 3}:
+        images = [image.repeat(3, axis=2) if image.shape[2] == 1 else image for image in images]
+    return images if len({image.shape for image in images}) > 1 else np.stack(images)
 
 
 def _labels(name: str, given: Any) -> np.ndarray:
@@ -218,34 +159,3 @@ def _columns(features: Mapping[str, Any]) -> tuple[str, str]:
             )
         found.append(chosen[0])
     return found[0], found[1]
-
-
-# ---- as a file has it --------------------------------------------------------------------------------
-
-
-def _as_in_a_file(parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
-    """x_train, y_train and so on, with class_names where labels have names."""
-    if all(part.labels is None for part in parts.values()):
-        return {"x" if name == "train" else f"x_{name}": part.images for name, part in parts.items()}
-    arrays = {f"x_{name}": part.images for name, part in parts.items()}
-    labels = {name: part.labels for name, part in parts.items() if part.labels is not None}
-    if len({array.dtype.kind == "U" for array in labels.values()}) > 1:
-        raise DataError("data: some labels are numbers and others are class names; give all in one way")
-    if next(iter(labels.values())).dtype.kind == "U":
-        names = np.unique(np.concatenate(list(labels.values())))
-        labels = {name: np.searchsorted(names, array) for name, array in labels.items()}
-        return {**arrays, **{f"y_{name}": array for name, array in labels.items()}, "class_names": names}
-    arrays |= {f"y_{name}": array for name, array in labels.items()}
-    known = {part.class_names for part in parts.values()}
-    if len(known) > 1:
-        raise DataError("data: the parts differ in the names of their classes")
-    (names_of_all,) = known
-    return arrays if names_of_all is None else {**arrays, "class_names": np.array(names_of_all)}
-
-
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()

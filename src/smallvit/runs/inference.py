@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
-from smallvit.data.memory import Data, is_source, lent
+from smallvit.data.kept import Data, is_source, lent
 from smallvit.data.sources import open_source
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.ensemble import Ensemble

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smallvit.console import duration, quiet, say, warn
-from smallvit.data.memory import Data, hold
+from smallvit.data.kept import Data, hold
 from smallvit.errors import RunError, UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.cut_short import most_trials
