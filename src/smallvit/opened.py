@@ -10,6 +10,7 @@ import numpy as np
 from smallvit.console import quiet
 from smallvit.data.preparation import Preparation
 from smallvit.evaluation.model_file import load_model
+from smallvit.report.card import card
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 class Run(RunFolder):
     """A run folder with what can be done with it."""
+
+    def _repr_html_(self) -> str:
+        """In a notebook: accuracy beside the floors, and the curves."""
+        return card(self)
 
     @property
     def classes(self) -> tuple[str, ...]:

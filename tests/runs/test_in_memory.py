@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -104,6 +106,22 @@ def test_nothing_is_written_where_something_is_wrong(
     with pytest.raises(smallvit.SmallvitError, match=message):
         smallvit.train(images(12), **{**QUICK, **more})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_notebook_shows_accuracy_floors_and_curves(run: smallvit.Run, tmp_path: Path) -> None:
+    shown = run._repr_html_()
+    parsed = ElementTree.fromstring(f"<page>{shown.replace('xlink:href', 'href')}</page>")
+    said = " ".join(parsed.itertext())
+    assert "k-NN" in said and "Loss" in said and "test images" in said
+    assert len(list(parsed.iter("figure"))) >= 3
+    names = [node.get("id") for node in parsed.iter() if node.get("id")]
+    used = re.findall(r'(?:url\(|href=")#([^")]+)', shown)
+    assert len(names) == len(set(names)) and set(used) <= set(names)
+    other = smallvit.Run(shutil.copytree(run.path, tmp_path / "<b>copy"))
+    assert not set(names) & set(re.findall(r'id="([^"]+)', other._repr_html_()))
+    assert "<b>copy" not in other._repr_html_()
+    (other.path / "results.json").unlink()
+    assert "is not finished" in other._repr_html_()
 
 
 # ---- what it says of other images --------------------------------------------------------------------
