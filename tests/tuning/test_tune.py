@@ -14,7 +14,22 @@ from helpers import Outcome, ends_well, fails, run_here
 from smallvit import Run
 from smallvit.tuning.folder import open_tuning
 
-WORDS = ("tune", "digits", "--trials", "3", "--epochs", "2", "--per-class", "6", "--jobs", "1", "--threads", "1")
+WORDS = (
+    "tune",
+    "digits",
+    "--trials",
+    "3",
+    "--epochs",
+    "2",
+    "--per-class",
+    "6",
+    "--jobs",
+    "1",
+    "--threads",
+    "1",
+    "--folds",
+    "1",
+)
 SPACE = """
 ["optimizer.rate_factor"]
 low = 0.3
@@ -86,6 +101,7 @@ def test_a_killed_search_goes_on_where_it_was(tuned: tuple[Path, Outcome], tmp_p
     assert (path / "best.toml").read_bytes() == (tuned[0] / "best.toml").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_trained_is_a_result(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
     """The values of a trial may not go together; the search tells it and goes on."""
     space = tmp_path / "space.toml"
@@ -97,6 +113,24 @@ def test_what_cannot_be_trained_is_a_result(tuned: tuple[Path, Outcome], tmp_pat
     failed = [trial for trial in trials if trial.state == "failed"]
     assert failed and all("no_such_model" in trial.problem for trial in failed)
     assert "no_such_model" in (path / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_folds_judge_the_trials_of_few_images(tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text('["objective.label_smoothing"]\nchoices = [0.0, 0.1]\n')
+    path = tmp_path / "t"
+    words = ("--trials", "2", "--epochs", "1", "--per-class", "6", "--jobs", "1", "--threads", "1", "--folds", "2")
+    outcome = run_here("tune", "digits", *words, "--space", space, "--out", path)
+    ends_well(outcome)
+    first, second = open_tuning(path).trials()
+    assert first.state == second.state == "done" and first.accuracy == pytest.approx(first.course[-1][1])
+    runs = [Run(path / f"trial-000-fold-{fold}") for fold in (0, 1)]
+    left_out = [set(run.read("split.json")["parts"]["left_out"]["rows"]) for run in runs]
+    test = set(Run(path / "final").read("split.json")["parts"]["test"]["rows"])
+    assert not left_out[0] & left_out[1] and test and not test & (left_out[0] | left_out[1])
+    assert first.accuracy == pytest.approx(sum(run.results["parts"]["left_out"]["accuracy"] for run in runs) / 2)
+    assert Run(path / "final").recipe.data.folds is None
 
 
 def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
@@ -113,6 +147,7 @@ def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_pa
     (("--budget", "5m", "--epochs", "3"), "exclude each other"),
     (("--recipe", "pretrain-simclr", "--trials", "3"), "has no classifier"),
     (("--budget", "soon"), "no duration"),
+    (("--set", "data.folds=3", "--trials", "3"), "give --folds 3 to tune instead"),
 ])  # fmt: skip
 def test_searches_that_cannot_be(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     fails(run_here("tune", "digits", *words, "--out", tmp_path / "t"), 2, message)

@@ -12,7 +12,7 @@ from smallvit.commands.options import Spec, announce, asked_for, flag, show_resu
 
 
 @takes(
-    "data budget trials space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
+    "data budget trials folds space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
     "jobs on device threads precision overwrite quiet",
     data=Spec(
         Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
@@ -20,6 +20,7 @@ from smallvit.commands.options import Spec, announce, asked_for, flag, show_resu
     ),
     budget=flag(str, "Time for all trials and the final model, e.g. 2h; default 30m where no --trials are given."),
     trials=flag(int, "Stop after so many trials; the default recipe is the first."),
+    folds=flag(int, "Folds that judge a trial; 1: validation images do. Default 5 under 1,000 training images.", min=1),
     space=Spec(Annotated[str, typer.Option(help="What may change: small, wide, or a .toml file.")], "small"),
     epochs=flag(int, "Of each trial and of the final model, instead of a budget."),
     jobs=flag(int, "Trials at once; default as many as there are cores.", min=1),
@@ -30,8 +31,8 @@ def tune(**given: Any) -> None:
     from smallvit import api
     from smallvit.tuning.page import about_gain
 
-    own = {name: given[name] for name in ("budget", "trials", "space", "out", "jobs", "on", "overwrite")}
-    flags = {name: value for name, value in asked_for(given).items() if name != "budget"}
+    own = {name: given[name] for name in ("budget", "trials", "folds", "space", "out", "jobs", "on", "overwrite")}
+    flags = {name: value for name, value in asked_for(given).items() if name not in ("budget", "folds")}
     tuned = api.tune(**flags, **own, show_progress=not given["quiet"], started=STARTED, command=api.command_line())
     if not given["quiet"]:
         verdict = about_gain(tuned.gain, len(tuned.trials))

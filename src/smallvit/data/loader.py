@@ -142,6 +142,11 @@ class Loader:
         other.views_at, other._made = lambda epoch: views, ((-1, -1), [])
         return other
 
+    def augment_with(self, augmenter: Augmenter) -> None:
+        """Another augmentation from here on; what was made with the one before is forgotten."""
+        self.images.augmenter = augmenter
+        self._made = ((-1, -1), [])
+
     def order(self, epoch: int) -> Tensor:
         if self._order[0] != epoch:
             draw = generator(self.seed, "order", epoch)

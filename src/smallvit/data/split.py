@@ -121,7 +121,7 @@ def _hold_out(images: ImageSet, spec: DataSpec, rest: Tensor, part: str, what: f
 def auto_test(images: ImageSet, spec: DataSpec) -> float | str:
     """The source's own part, or a share; none where folds judge every image anyway."""
     if not images.parts:
-        return "none" if spec.folds else TEST_SHARE
+        return "none" if spec.folds and not spec.sealed else TEST_SHARE
     return "test" if "test" in images.parts else "none"
 
 

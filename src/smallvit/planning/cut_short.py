@@ -13,7 +13,7 @@ from smallvit.planning.choices import Choices
 
 MOST_EPOCHS = "SMALLVIT_MOST_EPOCHS"
 MOST_IMAGES = "SMALLVIT_MOST_IMAGES"  # of a class, for training
-MOST_TRIALS = "SMALLVIT_MOST_TRIALS"  # of a search
+MOST_TRIALS = "SMALLVIT_MOST_TRIALS"  # of a search, and folds of a trial
 
 
 def cut_short(choices: Choices) -> None:

@@ -27,6 +27,8 @@ from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
 from smallvit.planning.resolve import (
+    COLOUR,
+    COLOURS,
     has_fast_bf16,
     resolve_machine,
     resolve_names,
@@ -42,7 +44,7 @@ from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
 from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
-from smallvit.training.build import build_training
+from smallvit.training.build import build_training, make_augmenter
 from smallvit.training.initial import already_seen, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
@@ -134,6 +136,7 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     _tell_of_losses(choices, training)
     plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds)
     training.recipe = plan.recipe  # with what was chosen after it was built
+    training.loader.augment_with(make_augmenter(plan.recipe))
     return Prepared(plan, training, cost)
 
 
@@ -217,8 +220,7 @@ def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
 
 def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     """What cannot work is refused before anything is written."""
-    if recipe.epochs == "auto":  # known after a step was measured: until then it might be the longest run
-        recipe = recipe.model_copy(update={"epochs": MOST_EPOCHS})
+    recipe = longest(recipe)
     with fixed_threads(resolved(recipe.threads)):
         training = build_training(recipe, images, split)
     grid = training.step.backbone.final_grid
@@ -230,6 +232,13 @@ def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     if recipe.precision == "bf16" and not has_fast_bf16(recipe.device):
         warn(f"bf16 on {recipe.device} without units for it is several times slower than fp32")
     return training
+
+
+def longest(recipe: Recipe) -> Recipe:
+    """What is known after a step was measured, as it is in the longest run."""
+    augment = {key: COLOUR for key in COLOURS if getattr(recipe.augment, key) == "auto"}
+    epochs = {"epochs": MOST_EPOCHS} if recipe.epochs == "auto" else {}
+    return recipe.model_copy(update={"augment": recipe.augment.model_copy(update=augment), **epochs})
 
 
 def _tell_of_losses(choices: Choices, training: Training) -> None:

@@ -20,7 +20,8 @@ SIZES = (32, 64, 96, 128, 160, 224)
 MOST_CPU_SIZE = 128
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
 MATRIX_LR = 0.12
-COLOUR = 0.4  # either way, of brightness, contrast and saturation
+COLOURS, COLOUR = ("brightness", "contrast", "saturation"), 0.4  # either way
+COLOUR_FROM = 50  # epochs: it gained at 65 and 130, and nothing at 30
 
 
 def resolve_machine(choices: Choices) -> None:
@@ -81,7 +82,6 @@ def resolve_size(choices: Choices, source: Source) -> None:
         raise UsageError(
             f"data.cache_size = {cached} is smaller than data.img_size = {size}: leave it out, or raise it"
         )
-    resolve_colour(choices)
     flip = 0.5 if source.mirrors else 0.0
     choices.choose(
         "augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit or letter is another sign"
@@ -89,17 +89,6 @@ def resolve_size(choices: Choices, source: Source) -> None:
     mirrored = choices["augment.flip"] > 0 and _classifies(choices)
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)
-
-
-def resolve_colour(choices: Choices) -> None:
-    """Small changes of light and colour, which the same thing has from photo to photo."""
-    coloured, ours = choices["data.in_chans"] == 3, choices["model.name"] in ("auto", *HYBRIDS)
-    for key in ("brightness", "contrast", "saturation"):
-        if coloured and ours:
-            choices.choose(f"augment.{key}", COLOUR, "photos of the same thing differ in light and colour")
-        choices.choose(
-            f"augment.{key}", 0.0, "not measured for other models" if coloured else "the images have no colour"
-        )
 
 
 def resolve_split(choices: Choices, images: ImageSet) -> None:
@@ -119,7 +108,7 @@ def resolve_split(choices: Choices, images: ImageSet) -> None:
             "data.train_on", "train+val", "the folds leave out every image once, those of the validation part, too"
         )
     # Supervised training selects nothing by it; pretraining sees by it whether its features are worth something.
-    unused = _classifies(choices) and not choices["data.sealed"]
+    unused = _classifies(choices) and (not spec.sealed or bool(spec.folds))
     val = auto_val(images, choices.recipe.data, otherwise="none" if unused else VAL_SHARE)
     choices.choose("data.val", val, "nothing is selected by it" if val == "none" else why[type(val)])
 
@@ -216,6 +205,21 @@ def resolve_epochs(choices: Choices) -> None:
     epochs = choices["epochs"]
     choices.choose("schedule.warmup_epochs", min(10.0, round(epochs * 0.1, 2)), "a tenth of the epochs, at most 10")
     choices.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks in all")
+    strength, why = _colour(choices)
+    for key in COLOURS:
+        choices.choose(f"augment.{key}", strength, why)
+
+
+def _colour(choices: Choices) -> tuple[float, str]:
+    """How far light and colour change from one look at an image to the next."""
+    epochs = choices["epochs"]
+    if choices["data.in_chans"] != 3:
+        return 0.0, "the images have no colour"
+    if choices["model.name"] not in HYBRIDS:
+        return 0.0, f"not measured for {choices['model.name']}"
+    if epochs < COLOUR_FROM:
+        return 0.0, f"in {epochs} epochs the images themselves are news enough"
+    return COLOUR, f"an image that is seen {epochs} times should not look the same each time"
 
 
 def _classifies(choices: Choices) -> bool:

@@ -38,9 +38,8 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
     step = build_step(recipe, backbone, images, split).to(device)  # after the weights: teachers start as copies
     step = step.to(memory_format=step.backbone.memory_format)
     ema = ModelEmaV3(step.backbone, recipe.ema, use_warmup=True, exclude_buffers=True) if recipe.ema else None
-    augmenter = Augmenter(recipe.augment, resolved(data.mean), resolved(data.std))
     loader = Loader(
-        DeviceImages(images, augmenter, device),
+        DeviceImages(images, make_augmenter(recipe), device),
         split.train,
         lambda epoch: training.views_at(epoch),  # which a budget may decide anew on the way
         resolved(recipe.batch_size),
@@ -62,6 +61,10 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
         transferred=transferred,
     )
     return training
+
+
+def make_augmenter(recipe: Recipe) -> Augmenter:
+    return Augmenter(recipe.augment, resolved(recipe.data.mean), resolved(recipe.data.std))
 
 
 def build_backbone(recipe: Recipe, images: ImageSet) -> Backbone:

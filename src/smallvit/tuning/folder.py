@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from smallvit.errors import RunError
 from smallvit.recipe import Recipe, flat, validate
 from smallvit.runs.atomic import write_text
+from smallvit.runs.axes import Place
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import Follower
 from smallvit.tuning.search import Trial
@@ -34,6 +35,7 @@ class Asked(BaseModel):
     parameters: dict[str, dict[str, Any]]
     trials: int | None = Field(ge=1)  # None: as many as there is time for
     budget: float | None = Field(gt=0)
+    folds: int | None = Field(default=None, ge=2)  # that judge a trial; None: validation images do
     jobs: int = Field(ge=1)
     threads: int = Field(ge=1)  # of each trial
 
@@ -62,8 +64,19 @@ class Tuning(NamedTuple):
     def final(self) -> Path:
         return self.path / FINAL
 
+    def places(self, number: int) -> list[Place]:
+        """Of the runs that are one trial: one, or one for each fold."""
+        name = f"trial-{number:03d}"
+        return (
+            [Place(arm=name, fold=fold) for fold in range(self.asked.folds)] if self.asked.folds else [Place(arm=name)]
+        )
+
+    def runs(self, number: int) -> list[Path]:
+        return [self.path / place.folder for place in self.places(number)]
+
     def trial(self, number: int) -> Path:
-        return self.path / f"trial-{number:03d}"
+        """The first of its runs, whose folder says what the trial is."""
+        return self.runs(number)[0]
 
     @property
     def spent(self) -> float:
@@ -85,8 +98,19 @@ class Tuning(NamedTuple):
         """All that were planned, in order."""
         found: list[Trial] = []
         while (self.trial(len(found)) / TRIAL).is_file():
-            found.append(read_trial(self.trial(len(found)), len(found)))
+            found.append(self.read(len(found)))
         return found
+
+    def read(self, number: int) -> Trial:
+        """A trial as its folders have it."""
+        stored, runs = stored_trial(self.trial(number)), self.runs(number)
+        done = [accuracy_of(path) for path in runs if (path / "results.json").is_file()]
+        trial = Trial(number, stored.values, course=_course(runs, done), seconds=stored.seconds)
+        if stored.problem:
+            return trial._replace(state="failed", problem=stored.problem)
+        if len(done) == len(runs):
+            return trial._replace(state="done", accuracy=sum(done) / len(done))
+        return trial._replace(state="ended early") if stored.ended_early else trial
 
 
 def is_tuning(folder: Path) -> bool:
@@ -116,20 +140,26 @@ def update_trial(folder: Path, changes: Mapping[str, Any]) -> None:
     write_trial(folder, stored_trial(folder).model_copy(update=dict(changes)))
 
 
-def read_trial(folder: Path, number: int) -> Trial:
-    stored = stored_trial(folder)
-    follower = Follower(folder)
+def trial_number(path: Path) -> int:
+    return int(path.name.split("-")[1])
+
+
+def accuracy_of(path: Path) -> float:
+    """Of a finished run, on what judges a trial: validation images, or those that its fold left out."""
+    results = RunFolder(path).results
+    try:
+        return float(results["parts"][results["evaluated_part"]]["accuracy"])
+    except (KeyError, TypeError, ValueError):
+        raise RunError(f"{path / 'results.json'} is damaged: it has no accuracy to judge the trial by") from None
+
+
+def _course(runs: list[Path], done: list[float]) -> tuple[tuple[float, float], ...]:
+    """Share of a trial that was done, accuracy then: at the looks of its run, or as its folds end."""
+    if len(runs) > 1:
+        return tuple((count / len(runs), sum(done[:count]) / count) for count in range(1, len(done) + 1))
+    follower = Follower(runs[0])
     follower.look()
-    trial = Trial(number, stored.values, course=tuple(follower.course), seconds=stored.seconds)
-    if stored.problem:
-        return trial._replace(state="failed", problem=stored.problem)
-    if (folder / "results.json").is_file():
-        results = RunFolder(folder).results
-        try:
-            return trial._replace(state="done", accuracy=float(results["parts"]["val"]["accuracy"]))
-        except (KeyError, TypeError, ValueError):
-            raise RunError(f"{folder / 'results.json'} is damaged: it has no accuracy on validation images") from None
-    return trial._replace(state="ended early") if stored.ended_early else trial
+    return tuple(follower.course)
 
 
 def _read(file: Path, kind: type[Kind]) -> Kind:

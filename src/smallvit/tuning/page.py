@@ -34,7 +34,8 @@ def about_gain(gain: Comparison | None, trials: int) -> Verdict:
         return Verdict("note", "The default stays", f"Of {trials} trials none did better than the default recipe.")
     low, high = gain.interval
     points = f"{100 * gain.difference:+.1f} points (95% interval {100 * low:+.1f} to {100 * high:+.1f})"
-    told = f"On the {gain.n:,} validation images the best trial has {points} to the default recipe. {chosen}"
+    judged = f"the {gain.n:,} validation images" if gain.paired_by == "images" else f"{gain.n} {gain.paired_by}"
+    told = f"On {judged} the best trial has {points} to the default recipe. {chosen}"
     if gain.p * (trials - 1) >= LEVEL:  # Bonferroni: so many had the chance to look better
         return Verdict(
             "caution", "Within chance of the default",
@@ -56,6 +57,7 @@ def _section(tuning: Tuning, best: Trial) -> str:
         best_color=color_name(BEST),
         default_color=color_name(DEFAULT),
         is_default=best.number == 0,
+        folds=tuning.asked.folds or 0,
         mattered=shares_chart(mattered) if mattered else "",
         names=list(tuning.space.parameters),
         rows=[_row(tuning, trial, best) for trial in sorted(trials, key=_rank)],

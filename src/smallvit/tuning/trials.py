@@ -13,11 +13,10 @@ from smallvit.errors import SmallvitError
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan
 from smallvit.recipe import Recipe, with_settings
-from smallvit.runs.axes import Place
 from smallvit.runs.executor import Ended
 from smallvit.runs.following import Follower
 from smallvit.runs.group import Planned, grow_group
-from smallvit.tuning.folder import Stored, Tuning, update_trial, write_trial
+from smallvit.tuning.folder import Stored, Tuning, trial_number, update_trial, write_trial
 from smallvit.tuning.search import Trial, falls_behind, propose
 
 FINAL_SHARE = 0.25  # of the time, for the model that is trained at the end
@@ -32,7 +31,8 @@ class Trials:
         self.begun = started - tuning.spent  # when it would have begun if it had never stopped
         found = tuning.trials()
         self.known = {trial.number: trial for trial in found}
-        self.waiting = [trial.number for trial in found if trial.state == "running"]  # of a search that was stopped
+        # What a search that was stopped has left.
+        self.waiting = [path for trial in found if trial.state == "running" for path in self._unfinished(trial.number)]
         self.running: dict[Path, Follower] = {}
         self.since: dict[Path, float] = {}
 
@@ -46,49 +46,50 @@ class Trials:
             trial = self._plan(number)
             self.known[number] = trial
             if trial.state == "running":
-                return self._start(number)
+                self.waiting = self._unfinished(number)
+                return self._start(self.waiting.pop(0))
             say(f"trial {number} cannot be trained: {trial.problem}")
         return None
 
     def given_up(self) -> Iterable[Path]:
         """The worse half at each rung. The default is never among them: the others are measured by it."""
-        behind = []
         for path, follower in self.running.items():
-            number = _number(path)
-            if follower.look() and number:
-                own = self.known[number]._replace(course=tuple(follower.course))
-                self.known[number] = own
-                others = [trial for trial in self._with_courses() if trial.number != number]
-                if falls_behind(own, others):
-                    update_trial(path, {"ended_early": True})
-                    behind.append(path)
-        return behind
+            if follower.look() and self.tuning.asked.folds is None:
+                number = trial_number(path)
+                self.known[number] = self.known[number]._replace(course=tuple(follower.course))
+                self._end_if_behind(number)
+        return [path for path in self.running if self.known[trial_number(path)].state == "ended early"]
 
     def tell(self, ended: Ended) -> None:
-        path, number = ended.path, _number(ended.path)
-        follower = self.running.pop(path)
-        follower.look()
-        update_trial(path, {"seconds": round(time.monotonic() - self.since.pop(path), 1)})
+        path, number = ended.path, trial_number(ended.path)
+        del self.running[path]
+        holder = self.tuning.trial(number)
+        seconds = self.known[number].seconds + time.monotonic() - self.since.pop(path)
+        update_trial(holder, {"seconds": round(seconds, 1)})
         if ended.problem and not ended.stopped:
-            update_trial(path, {"problem": ended.problem.splitlines()[-1]})
-        self.known[number] = self.tuning.trials()[number]
+            update_trial(holder, {"problem": ended.problem.splitlines()[-1]})
+        self.known[number] = self.tuning.read(number)
+        if self.known[number].state == "running":
+            self._end_if_behind(number)
+        if self.known[number].state != "running":
+            self.waiting = [other for other in self.waiting if trial_number(other) != number]
         self.tuning.spend(time.monotonic() - self.begun)
 
     # ---- parts ---------------------------------------------------------------------------------------
 
-    def _start(self, number: int) -> Path:
-        path = self.tuning.trial(number)
+    def _unfinished(self, number: int) -> list[Path]:
+        return [path for path in self.tuning.runs(number) if not (path / "results.json").is_file()]
+
+    def _end_if_behind(self, number: int) -> None:
+        others = [trial for trial in self.known.values() if trial.number != number and trial.state != "failed"]
+        if number and falls_behind(self.known[number], others):
+            update_trial(self.tuning.trial(number), {"ended_early": True})
+            self.known[number] = self.known[number]._replace(state="ended early")
+
+    def _start(self, path: Path) -> Path:
         self.running[path] = Follower(path)
         self.since[path] = time.monotonic()
         return path
-
-    def _with_courses(self) -> list[Trial]:
-        courses = {_number(path): tuple(follower.course) for path, follower in self.running.items()}
-        return [
-            trial._replace(course=courses.get(trial.number, trial.course))
-            for trial in self.known.values()
-            if trial.state != "failed"
-        ]
 
     def _is_room(self) -> bool:
         asked = self.tuning.asked
@@ -106,7 +107,6 @@ class Trials:
         if number:
             values = propose(tuning.space, tuning.basis, list(self.known.values()), tuning.recipe.seed)
             settings = tuning.space.settings(values, tuning.basis)
-        path, place = tuning.trial(number), Place(arm=tuning.trial(number).name)
         try:
             recipe = trial_recipe(tuning, settings)
             with quiet():
@@ -114,10 +114,12 @@ class Trials:
         except SmallvitError as error:
             if not number:
                 raise
-            write_trial(path, Stored(values=values, settings=settings, problem=str(error)))
+            write_trial(tuning.trial(number), Stored(values=values, settings=settings, problem=str(error)))
             return Trial(number, values, "failed", problem=str(error))
-        grow_group(tuning.path, place.folder, Planned(place, plan), tuning.asked.command, group_is_held=True)
-        write_trial(path, Stored(values=values, settings=settings))
+        for place in reversed(tuning.places(number)):  # the first last: its folder says that all are planned
+            own = plan.at_fold(place.fold) if place.fold else plan
+            grow_group(tuning.path, place.folder, Planned(place, own), tuning.asked.command, group_is_held=True)
+        write_trial(tuning.trial(number), Stored(values=values, settings=settings))
         return Trial(number, values)
 
 
@@ -125,8 +127,10 @@ def trial_recipe(tuning: Tuning, settings: dict[str, Any]) -> Recipe:
     """The default with these settings, for the time of a trial, judged on validation images."""
     asked = tuning.asked
     always: dict[str, Any] = {"data.sealed": True, "threads": asked.threads}
+    if asked.folds:
+        always |= {"data.folds": asked.folds, "data.fold": 0}
     if seconds := trial_seconds(asked.budget, asked.trials, asked.jobs):
-        always["budget"] = seconds
+        always["budget"] = seconds / (asked.folds or 1)
     elif settings:  # no clock decides: a search that is repeated tries the same
         always |= {key: tuning.basis[key] for key in ("precision", "epochs")}
     return with_settings(tuning.recipe, always | settings)
@@ -137,7 +141,3 @@ def trial_seconds(budget: float | None, trials: int | None, jobs: int) -> float 
     if budget is None:
         return None
     return (1 - FINAL_SHARE) * budget / math.ceil((trials or AIMED_TRIALS) / jobs)
-
-
-def _number(path: Path) -> int:
-    return int(path.name.removeprefix("trial-"))

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from smallvit.console import duration, quiet, say, warn
 from smallvit.data.kept import Data, hold
 from smallvit.errors import RunError, UsageError
@@ -20,9 +22,9 @@ from smallvit.planning.cut_short import most_trials
 from smallvit.planning.flags import make_recipe
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan, show_plan
-from smallvit.recipe import parse_duration, with_settings
+from smallvit.recipe import Recipe, parse_duration, with_settings
 from smallvit.runs.axes import Place
-from smallvit.runs.comparison import Comparison, Side, over_images
+from smallvit.runs.comparison import Comparison, Side, compare_two
 from smallvit.runs.executor import Launch, Listed, run_all
 from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.group import Planned, grow_group
@@ -38,6 +40,7 @@ from smallvit.tuning.trials import FINAL_SHARE, Trials, trial_recipe, trial_seco
 
 USUAL_BUDGET = "30m"
 LEAST_SECONDS = 10.0  # of a trial
+FEW_IMAGES, USUAL_FOLDS = 1000, 5
 
 
 class Tuned(NamedTuple):
@@ -57,14 +60,15 @@ class Tuned(NamedTuple):
 
 def tune(
     data: Data = None, *, budget: str | float | None = None, trials: int | None = None,
-    space: str | Path = "small", out: str | Path | None = None, recipe: str | Path = "default",
+    folds: int | None = None, space: str | Path = "small", out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, jobs: int | None = None, overwrite: bool = False,
     show_progress: bool = True, started: float | None = None, on: str = LOCAL, command: str = "smallvit.tune(...)",
     **flags: Any,
 ) -> Tuned:  # fmt: skip
     """Search for the settings that suit these images, within `budget`, and train a model with them.
 
-    `data` is as for `train`. `space` says what may change: small, wide or a TOML file. With `trials` and `epochs` instead of a budget no clock
+    `data` is as for `train`. `space` says what may change: small, wide or a TOML file. `folds` judge a trial instead of
+    validation images; None: five of them where there are few images; 1: none. With `trials` and `epochs` instead of a budget no clock
     decides, and the same search finds the same with one job.
     """
     started = time.monotonic() if started is None else started
@@ -73,16 +77,7 @@ def tune(
     held = hold(data, out)
     asked = make_recipe(recipe, settings, data=held.source, **flags)
     found = read_space(space)
-    if not objectives()[asked.objective.name].classifies:
-        raise UsageError(
-            f"tune judges by accuracy, and {asked.objective.name} has no classifier: tune supervised training"
-        )
-    if asked.data.folds:
-        raise UsageError(
-            f"data.folds = {asked.data.folds}: tune judges by validation images; leave it out, and fold with what it found"
-        )
-    if trials is not None and trials < 2:
-        raise UsageError(f"--trials {trials}: give at least 2; the first is the default recipe")
+    _check(asked, trials, folds)
     if budget is None and trials is None:
         budget = USUAL_BUDGET
     trials = most_trials(trials)
@@ -103,8 +98,42 @@ def tune(
     )  # fmt: skip
     with quiet(not show_progress), claimed(out or _next_folder(asked.data.source), overwrite) as folder:
         held.write()
+        record = record.model_copy(update={"folds": _folds(folds, asked, record)})
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
         return _search(write_asked(folder, record), started, place_called(on))
+
+
+def _check(asked: Recipe, trials: int | None, folds: int | None) -> None:
+    if not objectives()[asked.objective.name].classifies:
+        raise UsageError(
+            f"tune judges by accuracy, and {asked.objective.name} has no classifier: tune supervised training"
+        )
+    if asked.data.folds:
+        raise UsageError(f"data.folds = {asked.data.folds}: give --folds {asked.data.folds} to tune instead")
+    if folds is not None and folds < 1:
+        raise UsageError(f"--folds {folds}: give 2 or more, or 1 to judge by validation images")
+    if trials is not None and trials < 2:
+        raise UsageError(f"--trials {trials}: give at least 2; the first is the default recipe")
+
+
+def _folds(given: int | None, asked: Recipe, record: Asked) -> int | None:
+    """How many judge a trial; None where validation images do: a part of the source, or enough to choose by."""
+    if given is not None:
+        return given if given > 1 else None
+    if asked.data.val != "auto":
+        return None
+    with quiet():
+        plan = make_plan(
+            with_settings(asked, {"data.sealed": True, "epochs": 1, "threads": record.threads}), with_floors=False
+        )
+    if isinstance(plan.recipe.data.val, str) or len(plan.split.train) + len(plan.split.val) >= FEW_IMAGES:
+        return None
+    labels_N = plan.images.labels_N[torch.cat([plan.split.train, plan.split.val])]
+    rarest = int(torch.bincount(labels_N, minlength=len(plan.images.class_names)).min())
+    folds = most_trials(min(USUAL_FOLDS, rarest)) or 0
+    if folds > 1:
+        say(f"under {FEW_IMAGES:,} training images {folds} folds judge a trial: few validation images tell little")
+    return folds if folds > 1 else None
 
 
 def resume_tuning(folder: Path, on: str = LOCAL) -> Tuned:
@@ -166,10 +195,15 @@ def best_of(tuning: Tuning) -> Trial:
 
 
 def gain_of(tuning: Tuning, best: Trial) -> Comparison | None:
-    if not best.number or not RunFolder(tuning.trial(0)).finished:
+    if not best.number or tuning.read(0).state != "done":
         return None
     sides = (("the best trial", best.number), ("the default", 0))
-    return over_images(*(Side(name, {Place(): RunFolder(tuning.trial(number))}) for name, number in sides))
+    return compare_two(*(Side(name, _replicates(tuning, number)) for name, number in sides))
+
+
+def _replicates(tuning: Tuning, number: int) -> dict[Place, RunFolder]:
+    places = tuning.places(number)
+    return {place.replicate: RunFolder(path) for place, path in zip(places, tuning.runs(number), strict=True)}
 
 
 def _plan_final(tuning: Tuning, best: Trial, spent: float) -> None:
@@ -178,6 +212,7 @@ def _plan_final(tuning: Tuning, best: Trial, spent: float) -> None:
     settings = stored_trial(tuning.trial(best.number)).settings
     judged_by = tuning.basis["data.val"]
     always: dict[str, Any] = {"data.sealed": False, "data.val": "none", "threads": tuning.recipe.threads}
+    always |= {"data.folds": None, "data.fold": None}
     if judged_by == "val":
         always["data.train_on"] = "train+val"
     elif isinstance(judged_by, str):
