@@ -92,7 +92,8 @@ def train(
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`. With `folds=5` it is a group of five runs,
     each of which leaves out other images; `jobs` at a time, and `on` as for `train_seeds`.
     """
-    asked = _ask(data, out, overwrite, recipe, settings, flags)
+    with quiet(not show_progress):
+        asked = _ask(data, out, overwrite, recipe, settings, flags)
     if several := replicates_of(asked, None, jobs):
         if log is not None:
             raise UsageError("--log works with a single run; leave out --folds")
@@ -194,9 +195,9 @@ def train_seeds(
     `init` may be a group of seeds: each seed starts from its own. `on` is where they are trained: local, ray (a cluster on this
     machine) or ray://HOST:PORT, whose machines must all see `out`. With `folds` each seed is a run of every fold.
     """
-    several = replicates_of(_ask(data, out, overwrite, recipe, settings, flags), seeds, jobs)
-    assert several, "seeds are several"
     with quiet(not show_progress):
+        several = replicates_of(_ask(data, out, overwrite, recipe, settings, flags), seeds, jobs)
+        assert several, "seeds are several"
         return open_runs(_train_group(several, jobs, on, out, overwrite, started))
 
 

@@ -74,7 +74,8 @@ def tune(
     started = time.monotonic() if started is None else started
     load_optuna()
     check_place(on)
-    held = hold(data, out)
+    with quiet(not show_progress):
+        held = hold(data, out)
     asked = make_recipe(recipe, settings, data=held.source, **flags)
     found = read_space(space)
     _check(asked, trials, folds)
