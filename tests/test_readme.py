@@ -67,6 +67,7 @@ def test_there_are_commands() -> None:
         "resume",
         "evaluate",
         "predict",
+        "embed",
         "diagnose",
         "compare",
         "demo",
@@ -98,9 +99,11 @@ def test_python(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         shutil.copytree(place / name, tmp_path / name)
     shutil.copy(place / "new.jpg", tmp_path)
     monkeypatch.chdir(tmp_path)
-    training, diagnosis, folds, tuning = (block for language, block in BLOCKS if language == "python")
+    training, in_memory, diagnosis, folds, tuning = (block for language, block in BLOCKS if language == "python")
     exec(compile(training, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "a" / "report.html").is_file()
+    exec(compile(in_memory, "README.md", "exec"), {})
+    assert (tmp_path / "runs" / "digits" / "report.html").is_file()
     exec(compile(diagnosis, "diagnosis.md", "exec"), {})
     exec(compile(folds, "folds.md", "exec"), {})
     exec(compile(tuning, "tuning.md", "exec"), {})

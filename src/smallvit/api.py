@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from smallvit.console import bar, quiet, say
+from smallvit.data.kept import Data, hold, lent
 from smallvit.errors import UsageError
 from smallvit.listing.catalog import describe_recipe
 from smallvit.opened import Group, Run, diagnose, open_runs
@@ -20,7 +21,7 @@ from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, prepare, show_plan
-from smallvit.recipe import FLAGS
+from smallvit.recipe import FLAGS, Recipe
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import tell_difference
@@ -29,11 +30,12 @@ from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
 from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
-from smallvit.runs.inference import evaluate, floors_for, predict, probe, usual_part
+from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
 from smallvit.runs.members import final_members, is_folds, is_group
 from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, check_place
+from smallvit.runs.prediction import embed, embeddings, predict, predict_proba
 from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
@@ -46,7 +48,7 @@ from smallvit.types import Prediction
 if TYPE_CHECKING:
     from smallvit.runs.comparison import Comparison
 
-# From opened.py, flags.py, inference.py and execution.py; all others are below.
+# From opened.py, flags.py, inference.py, prediction.py and execution.py; all others are below.
 __all__ = [
     "FLAGS",
     "Group",
@@ -55,11 +57,14 @@ __all__ = [
     "command_line",
     "describe_recipe",
     "diagnose",
+    "embed",
+    "embeddings",
     "evaluate",
     "floors_for",
     "make_recipe",
     "open_runs",
     "predict",
+    "predict_proba",
     "pretraining_recipe",
     "probe",
     "report",
@@ -69,22 +74,26 @@ __all__ = [
 
 
 @overload
-def train(data: str | Path | None = None, *, folds: None = None, **more: Any) -> Run: ...
+def train(data: Data = None, *, folds: None = None, **more: Any) -> Run: ...
 @overload
-def train(data: str | Path | None = None, *, folds: int, **more: Any) -> Group: ...
+def train(data: Data = None, *, folds: int, **more: Any) -> Group: ...
 def train(
-    data: str | Path | None = None, *, out: str | Path | None = None, recipe: str | Path = "default",
+    data: Data = None, *, out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, overwrite: bool = False, log: str | None = None,
     show_progress: bool = True, started: float | None = None, jobs: int = 1, on: str = LOCAL,
     **flags: Any,
 ) -> Run | Group:  # fmt: skip
     """Train one model and return its finished run. Without `data` it is the recipe's: mnist5k in ours.
 
+    `data` is a folder, a CSV or .npz file, the name of a set; or images in memory: `(images, labels)` with uint8 arrays or
+    tensors (N x H x W or N x H x W x C, labels are whole numbers or class names), a torch or Hugging Face `Dataset`; with
+    parts of their own `{"train": (x, y), "val": (x, y), "test": (x, y)}`. Those are kept beside the run, as images-DIGEST.
     `flags` are the everyday names of the command line (model, img_size, epochs, budget="20m", ...); anything else
     in the recipe goes through `settings={"optimizer.weight_decay": 0.1}`. With `folds=5` it is a group of five runs,
     each of which leaves out other images; `jobs` at a time, and `on` as for `train_seeds`.
     """
-    asked = make_recipe(recipe, settings, data=data, **flags)
+    with quiet(not show_progress):
+        asked = _ask(data, out, overwrite, recipe, settings, flags)
     if several := replicates_of(asked, None, jobs):
         if log is not None:
             raise UsageError("--log works with a single run; leave out --folds")
@@ -98,8 +107,6 @@ def train(
     with quiet(not show_progress):
         started = time.monotonic() if started is None else started
         logs = check_logs(log)
-        if out is not None:
-            check_free(out, overwrite)
         clock, command = Clock(started), command_line()
         prepared = prepare(asked, clock)
         stages = Stages.planned(prepared.plan, clock, command)
@@ -110,6 +117,20 @@ def train(
             else:
                 run_planned(folder, prepared, command, logs, clock.started, world)
         return Run(folder)
+
+
+def _ask(
+    data: Data, out: str | Path | None, overwrite: bool, recipe: str | Path, settings: Mapping[str, Any] | None,
+    flags: Mapping[str, Any],
+) -> Recipe:  # fmt: skip
+    """What was asked as a recipe, and a free place for it. Images in memory are written when nothing is wrong with both."""
+    held = hold(data, out)
+    asked = make_recipe(recipe, settings, data=held.source, **flags)
+    if join().writes:
+        if out is not None:
+            check_free(out, overwrite)
+        held.write()
+    return asked
 
 
 def _train_group(
@@ -123,8 +144,6 @@ def _train_group(
             f"--{axis} trains runs of one process each: start it without torchrun, with --jobs or --on ray"
         )
     tell_budget(asked)
-    if out is not None:
-        check_free(out, overwrite)
     clock, command = asked.clock(started), command_line()
     planned = plan_replicates(asked, clock)
     plan = planned[0].plan
@@ -154,20 +173,20 @@ class Explanation(NamedTuple):
 
 
 def explain(
-    data: str | Path | None = None, *, recipe: str | Path = "default", settings: Mapping[str, Any] | None = None,
+    data: Data = None, *, recipe: str | Path = "default", settings: Mapping[str, Any] | None = None,
     seeds: int | None = None, jobs: int = 1, show_progress: bool = True, started: float | None = None, **flags: Any,
 ) -> Explanation:  # fmt: skip
     """The plan of `train` with the same arguments. Trains nothing and writes nothing; steps are measured on a copy."""
-    asked = make_recipe(recipe, settings, data=data, **flags)
-    several = replicates_of(asked, seeds, jobs)
-    turns = several.turns if several else 0
-    with quiet(not show_progress):
+    with quiet(not show_progress), lent(data) as source:
+        asked = make_recipe(recipe, settings, data=source, **flags)
+        several = replicates_of(asked, seeds, jobs)
+        turns = several.turns if several else 0
         prepared = prepare(*((several.first, several.clock(started)) if several else (asked, Clock(started))))
         return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared, turns))
 
 
 def train_seeds(
-    data: str | Path | None = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
+    data: Data = None, *, seeds: int, jobs: int = 1, out: str | Path | None = None,
     recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, overwrite: bool = False,
     show_progress: bool = True, started: float | None = None, on: str = LOCAL, **flags: Any,
 ) -> list[Run]:  # fmt: skip
@@ -176,14 +195,14 @@ def train_seeds(
     `init` may be a group of seeds: each seed starts from its own. `on` is where they are trained: local, ray (a cluster on this
     machine) or ray://HOST:PORT, whose machines must all see `out`. With `folds` each seed is a run of every fold.
     """
-    several = replicates_of(make_recipe(recipe, settings, data=data, **flags), seeds, jobs)
-    assert several, "seeds are several"
     with quiet(not show_progress):
+        several = replicates_of(_ask(data, out, overwrite, recipe, settings, flags), seeds, jobs)
+        assert several, "seeds are several"
         return open_runs(_train_group(several, jobs, on, out, overwrite, started))
 
 
 def pretrain(
-    data: str | Path | None = None, *, method: str | None = None, recipe: str | Path | None = None,
+    data: Data = None, *, method: str | None = None, recipe: str | Path | None = None,
     out: str | Path | None = None, settings: Mapping[str, Any] | None = None, **more: Any,
 ) -> Run:  # fmt: skip
     """Pretrain a model without labels (SupCon needs them) and return its finished run; then `train(..., init=run.path)`.

@@ -34,6 +34,7 @@ for command in (
     train.resume,
     look.evaluate,
     look.predict,
+    look.embed,
     look.diagnose,
     look.compare,
     look.report,

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from smallvit.console import quiet
+from smallvit.data.preparation import Preparation
 from smallvit.evaluation.model_file import load_model
+from smallvit.report.card import card
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.inference import evaluate, open_ensemble, open_predictor, predict
+from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
+from smallvit.runs.prediction import Images, embed, predict, predict_proba
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.types import Prediction
 
@@ -23,9 +28,31 @@ if TYPE_CHECKING:
 class Run(RunFolder):
     """A run folder with what can be done with it."""
 
-    def predict(self, *files: str | Path) -> list[Prediction]:
-        """Label and probability of image files, folders of them, or both."""
-        return predict(self.path, files)
+    def _repr_html_(self) -> str:
+        """In a notebook: accuracy beside the floors, and the curves."""
+        return card(self)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Their names, in the order of the probabilities."""
+        return _classes(self)
+
+    @property
+    def transform(self) -> Preparation:
+        """A function of one image (file, PIL image, array, tensor) that does what prediction does to it: (C, S, S)."""
+        return Preparation.of(self.recipe.data.model_dump())
+
+    def predict(self, *images: Images) -> list[Prediction]:
+        """Label and probabilities of images: files, folders, PIL images, uint8 arrays and tensors, or lists of these."""
+        return predict(self.path, images)
+
+    def predict_proba(self, *images: Images) -> np.ndarray:
+        """(N, K): the probabilities of `classes` for each image."""
+        return predict_proba(self.path, images)
+
+    def embed(self, *images: Images) -> np.ndarray:
+        """(N, D): the features that the classifier stands on, for each image."""
+        return embed(self.path, images)
 
     def evaluate(self, part: str = "test") -> dict[str, Any]:
         """Accuracy with its interval on one part of the run's own split."""
@@ -36,8 +63,13 @@ class Run(RunFolder):
         return diagnose(self.path, against=against, images=images)
 
     def model(self) -> Any:
-        """The trained timm model, in eval mode."""
-        return load_model(self.path / "model.safetensors").predictor.backbone.model
+        """The trained timm model, in eval mode. `timm.data.resolve_model_data_config` says how it takes its images."""
+        predictor = load_model(self.path / "model.safetensors").predictor
+        model: Any = predictor.backbone.model
+        # A new dictionary: timm's own is shared by all models of that name.
+        own = predictor.preparation.timm_config() | {"num_classes": len(predictor.class_names)}
+        model.pretrained_cfg = model.default_cfg = {**model.pretrained_cfg, **own}
+        return model
 
     def predictor(self, device: str = "auto") -> Predictor:
         """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
@@ -59,9 +91,18 @@ class Group:
         """Of folds: their accuracy together, every image judged by a model that was not trained on it."""
         return fold_results(self.path)
 
-    def predict(self, *files: str | Path) -> list[Prediction]:
-        """Label and probability of image files, folders of them, or both."""
-        return predict(self.path, files)
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Their names, in the order of the probabilities."""
+        return _classes(self.runs[0])
+
+    def predict(self, *images: Images) -> list[Prediction]:
+        """Label and probabilities of images, as `Run.predict` takes them."""
+        return predict(self.path, images)
+
+    def predict_proba(self, *images: Images) -> np.ndarray:
+        """(N, K): the probabilities of `classes` for each image."""
+        return predict_proba(self.path, images)
 
     def evaluate(self, part: str | None = None) -> dict[str, Any]:
         """Accuracy of all together on the test part; of folds without one, on the images that each left out."""
@@ -70,6 +111,10 @@ class Group:
     def predictor(self, device: str = "auto") -> Ensemble:
         """Logits and probabilities of files, arrays, PIL images and tensors."""
         return open_ensemble(self.path, device)
+
+
+def _classes(run: RunFolder) -> tuple[str, ...]:
+    return tuple(run.read("split.json", "class_names")["class_names"])
 
 
 def diagnose(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -98,9 +99,23 @@ ALONE = World()
 
 
 class Prediction(NamedTuple):
-    """What a model says of one image file."""
+    """What a model says of one image."""
 
-    file: str
+    file: str  # where it is no file: which of the images it is
     label: str | None  # None: the file could not be read
-    probability: float | None
+    probability: float | None  # of the label
+    problem: str = ""
+    probabilities: dict[str, float] | None = None  # of every class by its name
+
+    def top(self, count: int) -> list[tuple[str, float]]:
+        """The likeliest classes and their probabilities, the label first."""
+        of_class = (self.probabilities or {}).items()
+        return sorted(of_class, key=lambda entry: (-entry[1], entry[0] != self.label))[:count]
+
+
+class Embedding(NamedTuple):
+    """The features of one image."""
+
+    file: str  # where it is no file: which of the images it is
+    vector: np.ndarray | None  # (D,); None: the file could not be read
     problem: str = ""

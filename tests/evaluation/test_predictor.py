@@ -112,10 +112,9 @@ def test_16_bits_by_the_white_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (np.zeros((12, 12, 3), np.uint8), UsageError, r"shape \(12, 12, 3\): give N x H x W x C, or a list"),
-        (torch.zeros(3, 12, 12), UsageError, "give N x C x H x W, or a list"),
+        (np.zeros((3, 12, 12), np.uint8), UsageError, r"shape \(3, 12, 12\): give N x H x W x C, or a list"),
+        (torch.zeros(12, 12, 3), UsageError, "give N x C x H x W, or a list"),
         (np.zeros((2, 3, 12, 12), np.uint8), DataError, r"image 0 of 2: its shape \(3, 12, 12\) looks like C x H x W"),
-        (torch.zeros(2, 12, 12, 3, dtype=torch.uint8), DataError, "looks like H x W x C; a tensor must be C x H x W"),
         (torch.zeros(2, 3, 12, 12), DataError, "its pixels are float32, and nothing says what is white"),
         ([np.zeros((12, 12, 3), np.uint8), np.zeros((12, 12, 5), np.uint8)], DataError, "image 1 of 2: it has 5 channels"),
         ([np.zeros((0, 12, 3), np.uint8)], DataError, r"its shape is \(0, 12, 3\)"),
@@ -126,6 +125,23 @@ def test_16_bits_by_the_white_of_the_run(tmp_path: Path) -> None:
 def test_what_is_refused(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         predictor().logits(given)
+
+
+def test_one_image_and_many_by_their_axes() -> None:
+    """A tensor may have its channels last where they can be nothing else."""
+    p = predictor()
+    pixels_NHWC = np.random.default_rng(0).integers(0, 256, (5, 12, 12, 3), dtype=np.uint8)
+    tensor_NCHW = torch.tensor(pixels_NHWC).permute(0, 3, 1, 2)
+    expected = p.logits(pixels_NHWC)
+    for many in (tensor_NCHW, torch.tensor(pixels_NHWC), list(pixels_NHWC), list(tensor_NCHW)):
+        assert torch.equal(p.logits(many), expected)
+    alone = p.logits([pixels_NHWC[0]])
+    for one in (pixels_NHWC[0], tensor_NCHW[0]):
+        assert torch.equal(p.logits(one), alone)
+    grey_NHW = pixels_NHWC[..., 0]
+    for many in (grey_NHW, torch.tensor(grey_NHW), list(grey_NHW)):
+        assert torch.equal(p.logits(many), p.logits(grey_NHW[..., None]))
+    assert torch.equal(p.logits(grey_NHW[0]), p.logits([grey_NHW[0]]))
 
 
 def test_rows_are_those_of_a_set() -> None:

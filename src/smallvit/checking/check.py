@@ -18,6 +18,7 @@ from smallvit.checking.rules import Problem, problem
 from smallvit.checking.survey import Survey, damaged, survey
 from smallvit.console import quiet
 from smallvit.data.imageset import ImageSet
+from smallvit.data.kept import Data, lent
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError
@@ -65,16 +66,16 @@ class CheckReport:
 
 
 def check(
-    data: str | Path | None = None, *, fast: bool = False, recipe: str | Path = "default",
+    data: Data = None, *, fast: bool = False, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, show_progress: bool = True, **flags: Any,
 ) -> CheckReport:  # fmt: skip
     """Look at a set as `train` would with the same arguments. `fast` leaves out near copies and the time."""
     from smallvit.api import make_recipe
 
-    asked = make_recipe(recipe, settings, data=data, **flags)
-    threads = torch.get_num_threads() if asked.threads == "auto" else asked.threads
-    with quiet(not show_progress), fixed_threads(threads):
-        return _check(asked, fast)
+    with quiet(not show_progress), lent(data) as source:
+        asked = make_recipe(recipe, settings, data=source, **flags)
+        with fixed_threads(torch.get_num_threads() if asked.threads == "auto" else asked.threads):
+            return _check(asked, fast)
 
 
 def _check(asked: Recipe, fast: bool) -> CheckReport:

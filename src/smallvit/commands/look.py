@@ -1,4 +1,4 @@
-"""Commands that look at finished runs: probe, evaluate, predict, diagnose, compare, report."""
+"""Commands that look at finished runs: probe, evaluate, predict, embed, diagnose, compare, report."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ def predict(
     ],
     files: Annotated[list[Path], typer.Argument(help="Image files or folders of them.")],
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="The likeliest classes: so many of them.")] = 1,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for every class.")] = False,
     calibrated: Annotated[
         bool | None,
         typer.Option(
@@ -83,10 +85,26 @@ def predict(
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
     announce()
     from smallvit import api
-    from smallvit.report.tables import write_predictions
+    from smallvit.report.answers import write_predictions
 
-    problems = write_predictions(api.predict(folder, files, calibrated=calibrated, threads=threads, device=device), csv)
-    if problems:
+    answers = api.predict(folder, files, calibrated=calibrated, threads=threads, device=device)
+    if write_predictions(answers, csv, top, probabilities):
+        raise typer.Exit(1)
+
+
+def embed(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model.safetensors.")],
+    files: Annotated[list[Path], typer.Argument(help="Image files or folders of them.")],
+    npz: Annotated[Path, typer.Option("--npz", metavar="OUT", help="Write features and files to this .npz file.")],
+    threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
+    device: OwnDevice = "auto",
+) -> None:
+    """The features of image files, as the classifier gets them. Unreadable files are listed and set the exit status to 1."""
+    announce()
+    from smallvit import api
+    from smallvit.report.answers import write_features
+
+    if write_features(api.embeddings(folder, files, threads=threads, device=device), npz):
         raise typer.Exit(1)
 
 

@@ -67,7 +67,11 @@ def npz_source(path: Path, labelled: bool = True) -> ArraySource:
 
     Where no labels are needed (`labelled` is off), images alone will do: `x`, `images` or `x_train`.
     """
-    arrays = _read_npz(path)
+    return source_of_arrays(path, _read_npz(path), labelled)
+
+
+def source_of_arrays(path: Path, arrays: dict[str, np.ndarray], labelled: bool = True) -> ArraySource:
+    """The arrays of a file, checked; `path` is what they are called."""
     if "y_train" not in arrays:
         return _unlabelled(path, arrays, labelled)
     images, labels, parts, files, start = [], [], {}, [], 0
@@ -142,7 +146,8 @@ def _checked_pair(path: Path, part: str, arrays: dict[str, np.ndarray]) -> tuple
 def _checked_images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
     x = x[..., None] if x.ndim == 3 else x
     if x.ndim != 4 or x.shape[3] > MOST_CHANNELS or x.dtype != np.uint8 or 0 in x.shape:
-        raise DataError(f"{path}: {name} is {x.dtype} {x.shape}; it must be uint8, N x H x W or N x H x W x C")
+        scale = "; where white is 1, that is (255 * x).round()" if x.dtype.kind == "f" else ""
+        raise DataError(f"{path}: {name} is {x.dtype} {x.shape}; it must be uint8, N x H x W or N x H x W x C{scale}")
     if looks_channels_first(x.shape[1:]):
         raise DataError(f"{path}: {name} is {x.shape}, which looks like N x C x H x W; save it as N x H x W x C")
     return x

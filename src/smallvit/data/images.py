@@ -104,6 +104,16 @@ def square_of_picture(image: Image.Image, size: int, fit: Fit, channels: int, wh
         return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels, white), size, fit)
 
 
+def pixels_of_picture(image: Image.Image) -> np.ndarray:
+    """uint8 H x W x C at its own size, with one channel where it is grey and three where it is not."""
+    with _one_reason():
+        if image.mode in WIDE_MODES:
+            raise Unreadable("it has 16 bits, and nothing says what is white; give 8 bits, or files")
+        grey = image.mode in GREY_MODES
+        pixels_CHW = _to_tensor(ImageOps.exif_transpose(image), 1 if grey else 3, FULL_WHITE)
+        return np.ascontiguousarray(pixels_CHW.permute(1, 2, 0).numpy())
+
+
 def square_of_array(pixels_HWC: np.ndarray, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
     """uint8 (C, S, S) of pixels with 8 or 16 bits."""
     pixels_CHW = torch.from_numpy(to_bytes(pixels_HWC, white)).permute(2, 0, 1)

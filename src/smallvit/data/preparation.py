@@ -6,6 +6,7 @@ is normalised. B images, C channels, H by W pixels, S side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
@@ -50,8 +51,26 @@ class Preparation:
     def augmenter(self) -> Augmenter:
         return Augmenter(AugmentSpec(crop="none", flip=0.0), self.mean, self.std)
 
+    def __call__(self, picture: Picture) -> Tensor:
+        """(C, S, S): one image as the model takes it. Where the answer is a mean over several looks, this is the first."""
+        return self.normalised(self.square(picture)[None])[0]
+
     def normalised(self, squares_BCSS: Tensor) -> Tensor:
         return self.augmenter.prepare(squares_BCSS, self.img_size)
+
+    def timm_config(self) -> dict[str, Any]:
+        """The same in timm's words, as far as it has them: it resizes the shorter side, then cuts out the centre."""
+        crop = self.img_size / self.cache_size
+        if math.floor(self.img_size / crop) != self.cache_size:  # so timm finds the size before the cut, rounded down
+            crop = math.nextafter(crop, 0.0)
+        return {
+            "input_size": (self.in_chans, self.img_size, self.img_size),
+            "mean": self.mean,
+            "std": self.std,
+            "interpolation": "bilinear",
+            "crop_pct": crop,
+            "crop_mode": {"crop": "center", "squash": "squash", "pad": "border"}[self.fit],
+        }
 
     def pixels(self, normalised_BCSS: Tensor) -> Tensor:
         """The other way round: uint8, as it is shown; the same pixels where nothing was changed."""
@@ -80,7 +99,7 @@ class Preparation:
         return square_of_array(self._pixels(picture), *self.wanted)
 
     def _pixels(self, given: np.ndarray | Tensor) -> np.ndarray:
-        """H x W x C. Arrays have their channels last, tensors first, as numpy and torch have them elsewhere."""
+        """H x W x C. Arrays have their channels last, tensors first, or last where only that can be meant."""
         is_tensor = isinstance(given, Tensor)
         pixels = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
         shape = tuple(pixels.shape)
@@ -89,16 +108,11 @@ class Preparation:
             raise Unreadable(f"its shape is {shape}; it must be H x W or {layout}")
         if pixels.dtype not in (np.uint8, np.uint16):
             raise Unreadable(f"its pixels are {pixels.dtype}, and nothing says what is white; give uint8 or uint16")
-        if pixels.ndim == 3:
-            self._check_layout(shape, is_tensor)
-            pixels = pixels.transpose(1, 2, 0) if is_tensor else pixels
-        else:
+        if pixels.ndim == 2:
             pixels = pixels[:, :, None]
+        elif is_tensor and (convertible(shape[0], self.in_chans) or not convertible(shape[2], self.in_chans)):
+            pixels = pixels.transpose(1, 2, 0)
+        elif not is_tensor and looks_channels_first(shape):
+            raise Unreadable(f"its shape {shape} looks like C x H x W; an array must be H x W x C")
         # In memory as decoded files are: resizing may round otherwise where channels lie apart.
         return np.require(pixels, requirements=["C", "W"])
-
-    def _check_layout(self, shape: tuple[int, ...], is_tensor: bool) -> None:
-        if not is_tensor and looks_channels_first(shape):
-            raise Unreadable(f"its shape {shape} looks like C x H x W; an array must be H x W x C")
-        if is_tensor and not convertible(shape[0], self.in_chans) and convertible(shape[2], self.in_chans):
-            raise Unreadable(f"its shape {shape} looks like H x W x C; a tensor must be C x H x W")

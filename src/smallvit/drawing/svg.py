@@ -104,6 +104,16 @@ _PAGE = {
 }
 
 
+def renamed(svg: str, own: str) -> str:
+    """With names that no other drawing has: those of a page are one space."""
+    return _TAG.sub(lambda match: _NAMES.sub(rf"\g<1>{own}-", match[0]), svg)
+
+
+def page_colours() -> tuple[str, str]:
+    """What the colours of drawings are on a light and on a dark page, as CSS."""
+    return _PAGE["light"], _PAGE["dark"]
+
+
 def stand_alone(drawn: str, width: float, height: float) -> str:
     """What `to_svg` gave as a file of its own, on a card with the colours of the report, light or dark as the reader's are."""
     spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'

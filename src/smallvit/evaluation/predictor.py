@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from smallvit.data.images import Unreadable, many_reads
+from smallvit.data.images import Unreadable, convertible, many_reads
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages
 from smallvit.data.preparation import Picture, Preparation
@@ -130,7 +130,7 @@ class Predictor:
             return
         if rows is not None:
             raise UsageError("rows choose from an ImageSet; of other images give those that are meant")
-        pictures = _listed(images)
+        pictures = listed(images, self.preparation.in_chans)
         for start in range(0, len(pictures), batch_size):
             with many_reads():
                 squares = [self._square(pictures, place) for place in range(len(pictures))[start : start + batch_size]]
@@ -145,13 +145,17 @@ class Predictor:
             raise DataError(f"{name}: {error}") from None
 
 
-def _listed(images: Picture | Sequence[Picture]) -> Sequence[Picture]:
-    """One image is a list of one. What has three axes is one image or many grey ones: only a list says which."""
+def listed(images: Picture | Sequence[Picture], channels: int) -> Sequence[Picture]:
+    """One image is a list of one. What has three axes is one image or many grey ones, as far as its shape can tell."""
     if isinstance(images, str | Path | Image.Image):
         return [images]
-    if isinstance(images, np.ndarray | Tensor):
-        if images.ndim != 4:
-            layout = "N x C x H x W" if isinstance(images, Tensor) else "N x H x W x C"
-            raise UsageError(f"images of the shape {tuple(images.shape)}: give {layout}, or a list of images")
-        return list(images)
-    return images
+    if not isinstance(images, np.ndarray | Tensor):
+        return images
+    shape, is_tensor = tuple(images.shape), isinstance(images, Tensor)
+    if len(shape) == 2 or (len(shape) == 3 and shape[0 if is_tensor else 2] in (1, channels)):
+        return [images]
+    many_grey = len(shape) == 3 and convertible(1, channels) and not {shape[0], shape[2]} & {1, 3, channels}
+    if len(shape) != 4 and not many_grey:
+        layout = "N x C x H x W" if is_tensor else "N x H x W x C"
+        raise UsageError(f"images of the shape {shape}: give {layout}, or a list of images")
+    return list(images)

@@ -24,6 +24,8 @@ def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | No
             raise UsageError(
                 f"unknown argument {name!r}: {nearest(name, [*FLAGS, 'aux'])}; other keys go through settings={{...}}"
             )
+        if name in ("val", "test") and not isinstance(value, str | int | float | None):
+            raise UsageError(f"{name}: images of their own go with the others: data={{'train': ..., {name!r}: ...}}")
         if value is not None:
             overrides[FLAGS[name]] = str(value) if isinstance(value, Path) else value
     # What is set by key is named by key, also where a flag was given beside it.

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from smallvit.data.sources import shown
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.verdict import against_floors, floor_scores, run_score
-from smallvit.runs.atomic import replacing
 from smallvit.runs.axes import replicate_word, several
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, folds_together, method_of, replicate_of
-
-if TYPE_CHECKING:
-    from smallvit.types import Prediction
 
 WORST_CLASSES = 10
 
@@ -167,26 +160,3 @@ def _worst_table(result: Mapping[str, Any]) -> None:
     for row in rows:
         _row(table, row["name"], row, f"{row['n']:,}")
     _print(table)
-
-
-def write_predictions(answers: Sequence[Prediction], path: Path | None) -> int:
-    """CSV to a file or standard output; the unreadable files go to standard error. Returns their number."""
-    good = [(a.label, a.probability, a.file) for a in answers if a.label is not None]
-    header = ("label", "probability", "file")
-    if path is None:
-        rows = ((label, probability, shown(file)) for label, probability, file in good)
-        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
-    else:
-        # surrogateescape: a file name that is not UTF-8 is written as the bytes it has.
-        with (
-            replacing(path) as part,
-            part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            csv.writer(file, lineterminator="\n").writerows([header, *good])
-        print(f"{len(good):,} predictions in {path}", file=sys.stderr)
-    bad = [a for a in answers if a.label is None]
-    if bad:
-        print(f"{len(bad)} files could not be read:", file=sys.stderr)
-        for answer in bad:
-            print(f"  {shown(answer.file)}: {answer.problem}", file=sys.stderr)
-    return len(bad)

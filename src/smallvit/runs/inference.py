@@ -1,21 +1,20 @@
-"""What is done with a finished run: open its model, evaluate it on some images, label files, probe its features.
+"""What is done with a finished run: open its model, evaluate it on some images, probe its features.
 
-A group of seeds or folds is evaluated and labels files as a run does: its models answer as one.
+A group of seeds or folds is evaluated as a run is: its models answer as one. What a model says of new images stands in
+runs/prediction.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from smallvit.console import bar, say
-from smallvit.data.images import Unreadable, many_reads
 from smallvit.data.imageset import ImageSet
-from smallvit.data.sources import image_files, open_source
+from smallvit.data.kept import Data, is_source, lent
+from smallvit.data.sources import open_source
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.metrics import summary
@@ -28,9 +27,6 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
-from smallvit.types import Prediction
-
-FILES_AT_ONCE = 64
 
 # ---- a model, ready to answer ------------------------------------------------------------------------
 
@@ -56,7 +52,7 @@ def _finished_members(folder: Path) -> list[RunFolder]:
     return runs
 
 
-def _open(path: Path, device: str) -> Predictor | Ensemble:
+def open_model(path: Path, device: str) -> Predictor | Ensemble:
     """Of a run, a group or a model file."""
     return open_ensemble(path, device) if is_group(path) else open_predictor(path, device)
 
@@ -82,7 +78,7 @@ def finished_run(folder: str | Path) -> RunFolder:
     return run
 
 
-def _check_classes(predictor: Predictor | Ensemble, path: Path) -> None:
+def check_classes(predictor: Predictor | Ensemble, path: Path) -> None:
     if not predictor.class_names:
         labelled = (path / "split.json").is_file() and len(
             RunFolder(path).read("split.json", "class_names")["class_names"]
@@ -99,13 +95,14 @@ def _check_classes(predictor: Predictor | Ensemble, path: Path) -> None:
 def evaluate(
     folder: str | Path,
     part: str | None = None,
-    data: str | Path | None = None,
+    data: Data = None,
     *,
     threads: int | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Accuracy with interval, per class, on a part of the run's own split or on other images of the same classes.
 
+    `data` is as for `train`; of a set with parts the test part counts.
     The part is test where none is given; of folds without one, what they left out. `threads` and the kind of `device` are
     those of the run where they are not given, here and below: others give other last bits.
     """
@@ -114,9 +111,9 @@ def evaluate(
     part = usual_part(path) if part is None else part
     if data is None and part == "left_out" and is_folds(path):
         return dict(fold_results(path)["parts"][part])  # each image by the models that left it out, as it was stored
-    predictor = _open(path, device)
-    _check_classes(predictor, path)
-    images, rows, labels = _own_images(path, run, part) if data is None else _other_images(str(data), predictor)
+    predictor = open_model(path, device)
+    check_classes(predictor, path)
+    images, rows, labels = _own_images(path, run, part) if data is None else _other_images(data, predictor)
     with fixed_threads(threads or resolved(run.recipe.threads)):
         return summary(predictor.logits(images, rows), labels, predictor.class_names)
 
@@ -137,84 +134,19 @@ def _own_images(path: Path, run: RunFolder, part: str) -> tuple[ImageSet, Tensor
     return plan.images, parts[part], plan.images.labels_N[parts[part]]
 
 
-def _other_images(source: str, predictor: Predictor | Ensemble) -> tuple[ImageSet, Tensor, Tensor]:
+def _other_images(data: Data, predictor: Predictor | Ensemble) -> tuple[ImageSet, Tensor, Tensor]:
     """Another source, which rows of it, and their labels: classes are matched by name."""
     p, names = predictor.preparation, predictor.class_names
-    images = open_source(source).load(p.cache_size, p.fit, p.in_chans, p.white)
+    with lent(data) as source:
+        images = open_source(str(source)).load(p.cache_size, p.fit, p.in_chans, p.white)
     unknown = [name for name in images.class_names if name not in names]
     if unknown:
-        raise DataError(f"{source} has classes the model does not know: {', '.join(unknown[:5])}")
+        raise DataError(
+            f"{source if is_source(data) else 'data'} has classes the model does not know: {', '.join(unknown[:5])}"
+        )
     rows = images.parts.get("test", torch.arange(len(images)))
     number = torch.tensor([names.index(name) for name in images.class_names])
     return images, rows, number[images.labels_N[rows]]
-
-
-# ---- predict -----------------------------------------------------------------------------------------
-
-
-def predict(
-    folder: str | Path,
-    files: str | Path | Sequence[str | Path],
-    *,
-    calibrated: bool | None = None,
-    threads: int | None = None,
-    device: str = "auto",
-) -> list[Prediction]:
-    """Label and probability of every image file, those below folders included. `folder` is a run, a group or a model file.
-
-    `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
-    labels. Without it they are as the run was told (data.calibrate). `threads` are torch's own choice where they are not given: a model file has no run to take them from.
-    """
-    path = Path(folder)
-    predictor = _open(path, device)
-    _check_classes(predictor, path)
-    if predictor.calibrated if calibrated is None else calibrated:
-        _tell_temperature(path, predictor, wanted=bool(calibrated))
-    paths = list(_expand([files] if isinstance(files, str | Path) else files))
-    answers: list[Prediction] = []
-    with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(paths)) as advance:
-        for start in range(0, len(paths), FILES_AT_ONCE):
-            some = paths[start : start + FILES_AT_ONCE]
-            answers += _predict_some(predictor, some, calibrated)
-            advance(len(some))
-    return answers
-
-
-def _tell_temperature(path: Path, predictor: Predictor | Ensemble, wanted: bool) -> None:
-    if told := ", ".join(f"{temperature:.4g}" for temperature in predictor.temperatures):
-        say(f"probabilities at temperature {told}, fitted on the run's validation part")
-    elif wanted:
-        raise UsageError(f"{path} has no temperature: it takes a run with a validation part to fit one")
-
-
-def _predict_some(predictor: Predictor | Ensemble, files: Sequence[Path], calibrated: bool | None) -> list[Prediction]:
-    """A file that cannot be read is an answer of its own, not an error."""
-    readable: list[Path] = []
-    squares: list[Tensor] = []
-    answers: dict[Path, Prediction] = {}
-    for file in files:
-        try:
-            squares.append(predictor.preparation.square(file))
-            readable.append(file)
-        except Unreadable as error:
-            answers[file] = Prediction(str(file), None, None, str(error))
-    if squares:
-        probabilities_NK = predictor.probabilities(torch.stack(squares), calibrated=calibrated)
-        for file, probability, index in zip(readable, *probabilities_NK.max(1), strict=True):
-            answers[file] = Prediction(str(file), predictor.class_names[int(index)], round(float(probability), 6))
-    return [answers[file] for file in files]
-
-
-def _expand(files: Sequence[str | Path]) -> Any:
-    for name in files:
-        path = Path(name)
-        if path.is_dir():
-            inside = image_files(path)
-            if not inside:
-                raise DataError(f"no images below {path}")
-            yield from inside
-        else:
-            yield path  # a missing file is an answer too: it is listed with the unreadable ones
 
 
 # ---- probe -------------------------------------------------------------------------------------------

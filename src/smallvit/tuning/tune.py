@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from smallvit.console import duration, quiet, say, warn
+from smallvit.data.kept import Data, hold
 from smallvit.errors import RunError, UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.cut_short import most_trials
@@ -58,7 +59,7 @@ class Tuned(NamedTuple):
 
 
 def tune(
-    data: str | Path | None = None, *, budget: str | float | None = None, trials: int | None = None,
+    data: Data = None, *, budget: str | float | None = None, trials: int | None = None,
     folds: int | None = None, space: str | Path = "small", out: str | Path | None = None, recipe: str | Path = "default",
     settings: Mapping[str, Any] | None = None, jobs: int | None = None, overwrite: bool = False,
     show_progress: bool = True, started: float | None = None, on: str = LOCAL, command: str = "smallvit.tune(...)",
@@ -66,14 +67,16 @@ def tune(
 ) -> Tuned:  # fmt: skip
     """Search for the settings that suit these images, within `budget`, and train a model with them.
 
-    `space` says what may change: small, wide or a TOML file. `folds` judge a trial instead of validation images; None: five
-    of them where there are few images; 1: none. With `trials` and `epochs` instead of a budget no clock
+    `data` is as for `train`. `space` says what may change: small, wide or a TOML file. `folds` judge a trial instead of
+    validation images; None: five of them where there are few images; 1: none. With `trials` and `epochs` instead of a budget no clock
     decides, and the same search finds the same with one job.
     """
     started = time.monotonic() if started is None else started
     load_optuna()
     check_place(on)
-    asked = make_recipe(recipe, settings, data=data, **flags)
+    with quiet(not show_progress):
+        held = hold(data, out)
+    asked = make_recipe(recipe, settings, data=held.source, **flags)
     found = read_space(space)
     _check(asked, trials, folds)
     if budget is None and trials is None:
@@ -95,6 +98,7 @@ def tune(
         trials=trials, budget=seconds, jobs=jobs, threads=threads,
     )  # fmt: skip
     with quiet(not show_progress), claimed(out or _next_folder(asked.data.source), overwrite) as folder:
+        held.write()
         record = record.model_copy(update={"folds": _folds(folds, asked, record)})
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
         return _search(write_asked(folder, record), started, place_called(on))

@@ -1,0 +1,160 @@
+"""What a trained model says of new images: labels, probabilities, features.
+
+Images are files, folders of them, PIL images, arrays, tensors, or lists of these. `folder` is a run, a group of seeds or
+folds, or a model file. N images, K classes, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from smallvit.console import bar, say
+from smallvit.data.images import Unreadable, many_reads
+from smallvit.data.preparation import Picture, Preparation
+from smallvit.data.sources import image_files
+from smallvit.errors import DataError, UsageError
+from smallvit.evaluation.ensemble import Ensemble
+from smallvit.evaluation.predictor import Predictor, listed
+from smallvit.runs.inference import check_classes, open_model, open_predictor
+from smallvit.runs.members import is_group
+from smallvit.training.session import fixed_threads
+from smallvit.types import Embedding, Prediction
+
+IMAGES_AT_ONCE = 64
+
+# One image or many, in lists within lists; a folder stands for the images below it.
+Images = Picture | Sequence[Any]
+
+
+def predict(
+    folder: str | Path, images: Images, *, calibrated: bool | None = None, threads: int | None = None,
+    device: str = "auto",
+) -> list[Prediction]:  # fmt: skip
+    """Label and probabilities of every image. A file that cannot be read is an answer of its own, not an error.
+
+    `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
+    labels. Without it they are as the run was told (data.calibrate). `threads` are torch's own choice where they are not
+    given: a model file has no run to take them from.
+    """
+    predictor = _classifier(Path(folder), device, calibrated)
+    seen = _see(
+        predictor.preparation, images, threads,
+        lambda squares_BCSS: predictor.probabilities(squares_BCSS, calibrated=calibrated),
+    )  # fmt: skip
+    return [_prediction(one, predictor.class_names) for one in seen]
+
+
+def predict_proba(
+    folder: str | Path, images: Images, *, calibrated: bool | None = None, threads: int | None = None,
+    device: str = "auto",
+) -> np.ndarray:  # fmt: skip
+    """(N, K): the probabilities in the order of the classes. An image that cannot be read is an error."""
+    predictor = _classifier(Path(folder), device, calibrated)
+    return _stacked(
+        _see(
+            predictor.preparation, images, threads,
+            lambda squares_BCSS: predictor.probabilities(squares_BCSS, calibrated=calibrated),
+        )
+    )  # fmt: skip
+
+
+def embed(folder: str | Path, images: Images, *, threads: int | None = None, device: str = "auto") -> np.ndarray:
+    """(N, D): the pooled features that the classifier stands on. An image that cannot be read is an error."""
+    return _stacked(embeddings(folder, images, threads=threads, device=device))
+
+
+def embeddings(
+    folder: str | Path, images: Images, *, threads: int | None = None, device: str = "auto"
+) -> list[Embedding]:
+    """The same one by one: a file that cannot be read is an answer, not an error."""
+    if is_group(Path(folder)):
+        raise UsageError(f"{folder} is a group, and each of its models has features of its own: give one of its runs")
+    predictor = open_predictor(folder, device)
+    return _see(predictor.preparation, images, threads, predictor.features)
+
+
+def _classifier(path: Path, device: str, calibrated: bool | None) -> Predictor | Ensemble:
+    predictor = open_model(path, device)
+    check_classes(predictor, path)
+    if predictor.calibrated if calibrated is None else calibrated:
+        if told := ", ".join(f"{temperature:.4g}" for temperature in predictor.temperatures):
+            say(f"probabilities at temperature {told}, fitted on the run's validation part")
+        elif calibrated:
+            raise UsageError(f"{path} has no temperature: it takes a run with a validation part to fit one")
+    return predictor
+
+
+def _prediction(seen: Embedding, class_names: Sequence[str]) -> Prediction:
+    if seen.vector is None:
+        return Prediction(seen.file, None, None, seen.problem)
+    probabilities = {name: round(float(value), 6) for name, value in zip(class_names, seen.vector, strict=True)}
+    label = class_names[int(seen.vector.argmax())]
+    return Prediction(seen.file, label, probabilities[label], "", probabilities)
+
+
+def _stacked(seen: Sequence[Embedding]) -> np.ndarray:
+    values = [one.vector for one in seen if one.vector is not None]
+    if bad := next((one for one in seen if one.vector is None), None):
+        raise DataError(f"{bad.file}: {bad.problem}")
+    return np.stack(values)
+
+
+def _see(
+    preparation: Preparation, images: Images, threads: int | None, ask: Callable[[Tensor], Tensor]
+) -> list[Embedding]:
+    """What the model makes of each image: its features, or any other vector that is asked for."""
+    named = list(_named(images, preparation.in_chans))
+    if not named:
+        raise UsageError("there are no images to look at")
+    seen: list[Embedding] = []
+    with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(named)) as advance:
+        for start in range(0, len(named), IMAGES_AT_ONCE):
+            some = named[start : start + IMAGES_AT_ONCE]
+            seen += _see_some(preparation, some, ask)
+            advance(len(some))
+    return seen
+
+
+def _see_some(
+    preparation: Preparation, named: Sequence[tuple[str, Picture]], ask: Callable[[Tensor], Tensor]
+) -> list[Embedding]:
+    squares: list[Tensor] = []
+    seen: list[Embedding | None] = []  # None: it is among the squares
+    for name, picture in named:
+        try:
+            squares.append(preparation.square(picture))
+            seen.append(None)
+        except Unreadable as error:
+            seen.append(Embedding(name, None, str(error)))
+    values = iter(ask(torch.stack(squares)).numpy()) if squares else iter(())
+    return [one or Embedding(name, next(values)) for one, (name, _) in zip(seen, named, strict=True)]
+
+
+def _named(images: Images, channels: int) -> Iterator[tuple[str, Picture]]:
+    for place, picture in enumerate(_pictures(images, channels)):
+        yield (str(picture) if isinstance(picture, Path) else f"image {place}"), picture
+
+
+def _pictures(images: Images, channels: int) -> Iterator[Picture]:
+    """Folders are searched, batches and lists are taken apart. A missing file is an answer, too."""
+    if isinstance(images, str | Path):
+        path = Path(images)
+        if path.is_dir() and not (inside := image_files(path)):
+            raise DataError(f"no images below {path}")
+        yield from inside if path.is_dir() else [path]
+    elif isinstance(images, Image.Image | np.ndarray | Tensor):
+        yield from listed(images, channels)
+    elif isinstance(images, Sequence):
+        for some in images:
+            yield from _pictures(some, channels)
+    else:
+        raise UsageError(
+            f"{type(images).__name__} is no image: give files, folders, PIL images, arrays, tensors, or lists of these"
+        )
