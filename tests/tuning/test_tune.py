@@ -86,6 +86,7 @@ def test_the_page_shows_all_trials(tuned: tuple[Path, Outcome]) -> None:
     assert (tuned[0] / "report.html").read_text() == before
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on_where_it_was(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
     path = shutil.copytree(tuned[0], tmp_path / "t")
     for name in ("trial-002", "final"):
