@@ -52,6 +52,7 @@ def switch(name: str, help: str) -> Spec:
 
 # What check, train and pretrain take. A command names those it has; one with words of its own brings its own Spec.
 OPTIONS = {
+    "data": Spec(Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")], inspect.Parameter.empty),
     "model": flag(str, "A timm model or a short name (see `smallvit list models`)."),
     "out": Spec(Out),
     "img_size": flag(int, "Side of the training images in pixels."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,10 +44,6 @@ def demo(
 @takes(
     "data model img_size in_chans fit epochs budget batch_size val test train_on per_class fraction groups recipe settings "
     "device threads fast as_json quiet",
-    data=Spec(
-        Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
-        default=inspect.Parameter.empty,
-    ),
     budget=flag(str, "Time for training, e.g. 20m; sets the epochs."),
 )
 def check(**given: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +13,6 @@ from smallvit.commands.options import Spec, announce, asked_for, flag, show_resu
 @takes(
     "data budget trials folds space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
     "jobs on device threads precision overwrite quiet",
-    data=Spec(
-        Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")],
-        default=inspect.Parameter.empty,
-    ),
     budget=flag(str, "Time for all trials and the final model, e.g. 2h; default 30m where no --trials are given."),
     trials=flag(int, "Stop after so many trials; the default recipe is the first."),
     folds=flag(int, "Folds that judge a trial; 1: validation images do. Default 5 under 1,000 training images.", min=1),
