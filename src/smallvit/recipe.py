@@ -220,6 +220,9 @@ class Recipe(Section):
     steps: Annotated[int, Field(ge=1)] | None = None  # where a budget counted them: the last epoch is cut short
     replan: Replan | None = None
     batch_size: Annotated[int, Field(ge=2)] | Auto = "auto"
+    # Pieces that the model takes a batch in, one after the other, where it does not fit whole: models/sharing.py
+    grad_accum: Annotated[int, Field(ge=1, le=65536)] | Auto = "auto"
+    grad_checkpointing: bool = False  # keep the inputs of blocks only, compute the rest again in the backward pass
     eval_every: Annotated[int, Field(ge=1)] | Auto = "auto"  # epochs between two looks at the validation part
     budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay; 0 keeps no average
@@ -257,7 +260,8 @@ FLAGS = {
     "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",
     "teacher": "aux.teacher.run", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
     "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
-    "groups": "data.groups", "folds": "data.folds", "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+    "groups": "data.groups", "folds": "data.folds", "compile": "compile", "grad_accum": "grad_accum",
+    "grad_checkpointing": "grad_checkpointing", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip
 
 

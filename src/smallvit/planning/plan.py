@@ -38,6 +38,7 @@ from smallvit.planning.resolve import (
     resolve_statistics,
     resolve_training,
 )
+from smallvit.planning.room import gb, resolve_room
 from smallvit.planning.stages import resolve_pretraining, stages_of
 from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
@@ -47,6 +48,7 @@ from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
 from smallvit.training.build import build_training, make_augmenter
 from smallvit.training.initial import already_seen, initial_model
 from smallvit.training.loop import Training
+from smallvit.training.out_of_memory import memory_in_words
 from smallvit.training.session import fixed_threads
 
 
@@ -58,6 +60,7 @@ class Plan(NamedTuple):
     split: Split
     floors: dict[str, Any]
     seconds: float | None = None  # that training and all that follows will take on this machine, where it was reckoned
+    memory: int | None = None  # bytes that it will have at most, where that was reckoned
 
     @property
     def explained(self) -> Explained:
@@ -123,10 +126,13 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
         _tell_of_start(choices, training.transferred, images, split)
     for file in training.step.learned_from:
         _warn_of_seen(file, choices.recipe, images, split)
-    cost = _measure(choices, asked, training, clock)
+    need = resolve_room(choices, training)
+    with memory_in_words(training.recipe):
+        cost = _measure(choices, asked, training, clock)
     seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
     if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
         training = _build(choices.recipe, images, split)
+        need = resolve_room(choices, training)
         with fixed_threads(choices["threads"]):
             cost = measure_cost(training, kinds_of(choices))
     with clock.for_each_fold():
@@ -134,7 +140,8 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     with fixed_threads(choices["threads"]):
         seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
     _tell_of_losses(choices, training)
-    plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds)
+    memory = need.peak(choices["batch_size"], choices["grad_accum"])
+    plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds, memory)
     training.recipe = plan.recipe  # with what was chosen after it was built
     training.loader.augment_with(make_augmenter(plan.recipe))
     return Prepared(plan, training, cost)
@@ -266,6 +273,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
         "explained": plan.explained.as_record(),
         "curves": declared_curves(recipe).for_folder(),
         "cautions": list(plan.cautions),
+        "memory": plan.memory,
     }
     writer = RunFolder.__new__(RunFolder)
     writer.path = folder
@@ -325,7 +333,8 @@ def show_plan(plan: Plan, turns: int = 1) -> None:
     if plan.floors:
         say(to_beat(plan))
     if plan.seconds is not None:
-        say(f"this takes about {roughly(turns * plan.seconds)} on this machine")
+        memory = f", and {gb(plan.memory)} of memory" if plan.memory else ""
+        say(f"this takes about {roughly(turns * plan.seconds)} on this machine{memory}")
     for caution in plan.cautions:
         warn(caution)
 
