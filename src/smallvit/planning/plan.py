@@ -27,9 +27,8 @@ from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
 from smallvit.planning.resolve import (
-    COLOUR,
-    COLOURS,
     has_fast_bf16,
+    longest,
     resolve_machine,
     resolve_names,
     resolve_objective,
@@ -44,7 +43,7 @@ from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
-from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
+from smallvit.training.budget import StepCost, measure_cost
 from smallvit.training.build import build_training, make_augmenter
 from smallvit.training.initial import already_seen, initial_model
 from smallvit.training.loop import Training
@@ -126,13 +125,13 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
         _tell_of_start(choices, training.transferred, images, split)
     for file in training.step.learned_from:
         _warn_of_seen(file, choices.recipe, images, split)
-    need = resolve_room(choices, training)
+    memory = resolve_room(choices, training)
     with memory_in_words(training.recipe):
         cost = _measure(choices, asked, training, clock)
     seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
     if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
         training = _build(choices.recipe, images, split)
-        need = resolve_room(choices, training)
+        memory = resolve_room(choices, training)
         with fixed_threads(choices["threads"]):
             cost = measure_cost(training, kinds_of(choices))
     with clock.for_each_fold():
@@ -140,7 +139,6 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     with fixed_threads(choices["threads"]):
         seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
     _tell_of_losses(choices, training)
-    memory = need.peak(choices["batch_size"], choices["grad_accum"])
     plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds, memory)
     training.recipe = plan.recipe  # with what was chosen after it was built
     training.loader.augment_with(make_augmenter(plan.recipe))
@@ -241,13 +239,6 @@ def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     return training
 
 
-def longest(recipe: Recipe) -> Recipe:
-    """What is known after a step was measured, as it is in the longest run."""
-    augment = {key: COLOUR for key in COLOURS if getattr(recipe.augment, key) == "auto"}
-    epochs = {"epochs": MOST_EPOCHS} if recipe.epochs == "auto" else {}
-    return recipe.model_copy(update={"augment": recipe.augment.model_copy(update=augment), **epochs})
-
-
 def _tell_of_losses(choices: Choices, training: Training) -> None:
     losses: dict[str, Any] = {"objective": training.step.objective}
     losses |= {f"aux.{name}": auxiliary for name, auxiliary in training.step.auxiliaries.items()}
@@ -333,7 +324,7 @@ def show_plan(plan: Plan, turns: int = 1) -> None:
     if plan.floors:
         say(to_beat(plan))
     if plan.seconds is not None:
-        memory = f", and {gb(plan.memory)} of memory" if plan.memory else ""
+        memory = f", with {gb(plan.memory)} of memory" if plan.memory else ""
         say(f"this takes about {roughly(turns * plan.seconds)} on this machine{memory}")
     for caution in plan.cautions:
         warn(caution)

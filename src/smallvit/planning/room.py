@@ -12,20 +12,21 @@ from smallvit.recipe import resolved
 from smallvit.training.loop import Training
 from smallvit.training.machine_memory import free_bytes
 from smallvit.training.memory import Need, measure_need
+from smallvit.training.session import fixed_threads
 from smallvit.training.step import wrap
 
 COMFORT = 0.9  # of what is free: a need that is known to a quarter should leave some
 
 
-def resolve_room(choices: Choices, training: Training) -> Need:
-    """`grad_accum`, and what the run needs. What cannot fit is refused."""
+def resolve_room(choices: Choices, training: Training) -> int:
+    """`grad_accum`, and the bytes that the run will have at most. What cannot fit is refused."""
     batch = resolved(training.recipe.batch_size)
     check_pieces(choices["grad_accum"], batch)
     recipe = training.recipe
-    if recipe.precision == "auto":
-        training.recipe = recipe.model_copy(update={"precision": "fp32"})
-    need = measure_need(training, training.step.objective.views)
-    training.recipe = recipe
+    plain = {"compile": False, "precision": "fp32" if recipe.precision == "auto" else recipe.precision}
+    training.recipe = recipe.model_copy(update=plain)
+    with fixed_threads(choices["threads"]):
+        need = measure_need(training, training.step.objective.views)
     free = free_bytes(training.device)
     given = choices["grad_accum"]
     pieces = fitting_pieces(need, batch, COMFORT * free) if given == "auto" else given
@@ -38,7 +39,7 @@ def resolve_room(choices: Choices, training: Training) -> Need:
         choices.choose("grad_accum", pieces, why)
     training.recipe = recipe.model_copy(update={"grad_accum": pieces})
     training.wrapped = wrap(training.step, training.recipe)
-    return need
+    return need.peak(batch, pieces)
 
 
 def check_pieces(pieces: int | str, batch: int) -> None:

@@ -57,16 +57,17 @@ def measure_need(t: Training, views: Sequence[View]) -> Need:
     """Of a training before its first step, in the precision of its recipe, with these views."""
     trial = trial_of(t, views)
     trial.wrapped = trial.step  # whole: pieces are reckoned
-    trial.loader.at_once = 1
+    counted = FEW if len(t.loader.rows) >= FEW[1] else FEW[:1]
     peaks = []
-    for number, images in enumerate(FEW):
-        trial.loader.batch_size = images
-        trial.loader.batch(0, number)
+    for images in counted:
+        trial.loader = t.loader.showing(views)
+        trial.loader.batch_size, trial.loader.at_once = images, 1
+        trial.loader.batch(0, 0)
         trial.optimizer.zero_grad(set_to_none=True)
         with Living(trial) as living:
-            take_step(trial, 0, number, resolved(t.recipe.optimizer.lr) * 0.01)
+            take_step(trial, 0, 0, resolved(t.recipe.optimizer.lr) * 0.01)
         peaks.append(living.peak)
-    activations = max(0, peaks[1] - peaks[0]) // (FEW[1] - FEW[0])
+    activations = max(0, peaks[1] - peaks[0]) // (FEW[1] - FEW[0]) if len(peaks) > 1 else peaks[0] // FEW[0]
     gradients = bytes_of(parameter.grad for parameter in trial.step.parameters())  # those of the step before, too
     return Need(
         here=used_bytes(t.device),
@@ -97,7 +98,7 @@ class Living(TorchDispatchMode):
     """
 
     def __init__(self, t: Training) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = self.peak_of_update = 0
         self.updating = False
         self.known = weakref.WeakKeyDictionary[Any, None]()
@@ -115,7 +116,7 @@ class Living(TorchDispatchMode):
     def __exit__(self, *error: Any) -> None:
         for hook in self.hooks:
             hook.remove()
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))

@@ -52,8 +52,13 @@ class Stage(nn.Sequential):
 
     def forward(self, map_BDHW: Tensor) -> Tensor:
         if self.grad_checkpointing and torch.is_grad_enabled():
-            return checkpointed(self, map_BDHW, run=super().forward)
-        return super().forward(map_BDHW)
+            return checkpointed(self, map_BDHW, run=self._through)
+        return self._through(map_BDHW)
+
+    def _through(self, map_BDHW: Tensor) -> Tensor:
+        for block in self:
+            map_BDHW = block(map_BDHW)
+        return map_BDHW
 
 
 def _resnet(name: str, pretrained: bool, **kwargs: Any) -> SmallImageResNet:
