@@ -20,6 +20,7 @@ from smallvit.errors import Interrupted, SmallvitError
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import following
+from smallvit.runs.ownership import is_owned
 from smallvit.training.session import stop_signals
 
 POLL_SECONDS = 0.3
@@ -143,6 +144,16 @@ def _stop(active: dict[Path, Job], source: Source) -> None:
         for ended in _collect(active, stopped):
             source.tell(ended)
         time.sleep(POLL_SECONDS / 10)
+
+
+def wait_for_others(folders: Iterable[Path]) -> None:
+    """Runs of a command that was killed may still go on: they save what they have at their end, and it counts."""
+    told = False
+    while owned := [path for path in folders if is_owned(path)]:
+        if not told:
+            say(f"waiting for {', '.join(path.name for path in owned)}, which an earlier process started")
+            told = True
+        time.sleep(1)
 
 
 def _last_words(path: Path, status: int) -> str:
