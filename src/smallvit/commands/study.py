@@ -65,12 +65,7 @@ def run(
         name, scale=check_scale(scale), data=parse_data(data), seeds=seeds, draws=draws, budget=budget, only=only or (),
         jobs=jobs, threads=threads, on=on, out=out, overwrite=overwrite, show_progress=not quiet, command=api.command_line(),
     )  # fmt: skip
-    if not quiet:
-        from smallvit.studies.tables import markdown
-
-        typer.echo(markdown(opened))
-        assert opened.path is not None
-        typer.echo(f"report: {opened.path / 'report.html'}")
+    show_study(opened, quiet)
 
 
 def report(
@@ -111,6 +106,20 @@ def claims(
         from smallvit.runs.atomic import write_text
 
         write_text(out, text + "\n")
+
+
+def show_study(opened: Any, quiet: bool) -> None:
+    """The tables, where the page is, and an error that names what failed."""
+    from smallvit.errors import SmallvitError
+    from smallvit.studies.tables import markdown
+
+    if not quiet:
+        typer.echo(markdown(opened))
+        typer.echo(f"report: {opened.path / 'report.html'}")
+    if failed := opened.record.failed:
+        lines = [f"  {name}: {why}" for name, why in failed.items()]
+        go_on = f"try them again with `smallvit resume {opened.path}`"
+        raise SmallvitError("\n".join([f"{len(failed)} failed, the rest is done:", *lines, go_on]))
 
 
 def check_scale(scale: str) -> Any:

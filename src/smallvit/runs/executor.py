@@ -162,13 +162,6 @@ def _last_words(path: Path, status: int) -> str:
     return "\n".join(said[-TAIL_LINES:]) or f"exit status {status}"
 
 
-def list_failures(failed: Sequence[Ended], go_on: str) -> None:
-    """An error that names every run that failed, with the last line each has said."""
-    if failed:
-        lines = [f"  {ended.path}: {ended.problem.splitlines()[-1]}" for ended in failed]
-        raise SmallvitError("\n".join([f"{len(failed)} runs failed:", *lines, f"go on with `{go_on}`"]))
-
-
 def tell_cores(folders: Sequence[Path], jobs: int) -> None:
     """How the cores are divided among runs that go on beside each other."""
     at_once = min(jobs, len(folders))

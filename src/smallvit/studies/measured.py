@@ -57,7 +57,8 @@ def measure_run(measures: Mapping[str, str], run: RunFolder, first: Path | None)
 def _value(term: Term, findings: Mapping[str, StoredFinding], run: RunFolder, first: Path | None) -> float | None:
     if term.of in RECORDED:
         folder = run if term.of == "metrics" else RunFolder(first) if first else None
-        values = [line[term.name] for line in folder.metrics if term.name in line] if folder else []
+        lines = [line | line.get("parts", {}) for line in folder.metrics] if folder else []
+        values = [line[term.name] for line in lines if term.name in line]
         return float(values[-1]) if values else None
     finding = findings.get(term.of)
     if finding is None:

@@ -83,10 +83,7 @@ def _course_panels(record: Record) -> list[dict[str, Any]]:
         if bands:
             percent = key == "val_accuracy"
             if percent:
-                bands = [
-                    band._replace(**{k: [100 * y for y in getattr(band, k)] for k in ("mean", "low", "high")})
-                    for band in bands
-                ]
+                bands = [_in_percent(band) for band in bands]
             spoken = f"{title} over the epochs of {len(bands)} arms"
             more = (
                 ""
@@ -97,10 +94,17 @@ def _course_panels(record: Record) -> list[dict[str, Any]]:
     return found
 
 
+def _in_percent(band: Band) -> Band:
+    mean, low, high = ([100 * value for value in values] for values in (band.mean, band.low, band.high))
+    return band._replace(mean=mean, low=low, high=high)
+
+
 def _bounds(values: list[tuple[float, float, float]]) -> tuple[list[float], list[float], list[float]]:
     """Means, and both ends of their intervals; one run has no band."""
-    means = [mean for mean, _, _ in values]
-    return means, *([end if not math.isnan(end) else mean for mean, end in zip(means, ends, strict=True)] for ends in ([v[1] for v in values], [v[2] for v in values]))  # fmt: skip
+    filled = [
+        (mean, mean if math.isnan(low) else low, mean if math.isnan(high) else high) for mean, low, high in values
+    ]
+    return [one[0] for one in filled], [one[1] for one in filled], [one[2] for one in filled]
 
 
 def _panel(title: str, bands: list[Band], chart: str, note: str = "") -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Scale(Section):
     seeds: Annotated[int, Field(ge=1, le=1000)] = 5
     draws: Annotated[int, Field(ge=1, le=1000)] = 1  # of the training images, by data.split_seed; each with all seeds
     shared: Table = Field(default_factory=dict)
-    left_out: tuple[str, ...] = ()  # arms that this scale cannot have
+    left_out: tuple[str, ...] = ()  # arms, or values of axes, that this scale has not
 
     @property
     def length(self) -> str:
@@ -92,12 +92,10 @@ class Study(Section):
     compare: tuple[Pair, ...] = ()
     reuse: dict[str, str] = Field(default_factory=dict)  # arm -> another study whose runs of it count here, too
     published: dict[str, float] = Field(default_factory=dict)
-    measures: dict[
-        str, str
-    ] = {}  # name -> what a diagnosis finds: "locality.near", "locality.entropy[-1] - locality.entropy[0]"
-    against: dict[str, str] = Field(
-        default_factory=dict
-    )  # arm -> the arm whose run of the same seed its layers are compared with
+    # name -> what a diagnosis finds: "locality.near", "locality.entropy[-1] - locality.entropy[0]" (studies/measured.py)
+    measures: dict[str, str] = Field(default_factory=dict)
+    # arm -> the arm whose run of the same seed its layers are compared with
+    against: dict[str, str] = Field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
 
     @model_validator(mode="before")
@@ -113,6 +111,11 @@ class Study(Section):
     def _known_names(self) -> Study:
         if not self.arms:
             raise ValueError("a study needs arms")
+        labels = [*self.arms, *(label for values in self.axes.values() for label in values)]
+        if parted := [label for label in labels if BETWEEN in label]:
+            raise ValueError(
+                f"the name {parted[0]!r} has a comma and a blank in it, which part arms from values of axes"
+            )
         tables = [
             *self.arms.items(),
             *((f"{axis} {label}", v) for axis, values in self.axes.items() for label, v in values.items()),
@@ -148,7 +151,7 @@ class Study(Section):
         return {
             name: merged(*(at_scale(table, scale) for table in tables))
             for name, tables in self.crossed.items()
-            if name not in left_out and name.split(BETWEEN)[0] not in left_out
+            if not {name, *name.split(BETWEEN)} & {*left_out}
         }
 
     def pairs(self, scale: ScaleName) -> list[Pair]:

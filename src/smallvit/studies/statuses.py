@@ -16,10 +16,9 @@ from smallvit.studies.differences import ACCURACY, Difference, Test, differences
 from smallvit.studies.record import Record
 from smallvit.studies.spec import Claim, Study
 
-Word = Literal[
-    "holds", "fails", "direction seen at laptop scale", "not decided", "cannot be decided here"
-]  # the strongest first
-WORDS: tuple[Word, ...] = ("holds", "fails", "direction seen at laptop scale", "not decided", "cannot be decided here")
+Word = Literal["fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here"]
+# The strongest first: of several checks of one claim one that fails is enough.
+WORDS: tuple[Word, ...] = ("fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here")
 LEAST_SHARE = 1 / 50  # of the published epochs; IDMM with 11 of 800 is called a hundredth of them
 ENOUGH_SHARE = 0.95  # of the published epochs, from which on a setting is the published one
 TOLD_TIME = 0.05  # more processor time for the better arm is told from here

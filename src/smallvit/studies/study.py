@@ -21,7 +21,7 @@ from smallvit.recipe import Section, parse_duration
 from smallvit.runs.atomic import write_text
 from smallvit.runs.axes import Place
 from smallvit.runs.environment import environment
-from smallvit.runs.executor import list_failures, run_all, wait_for_others
+from smallvit.runs.executor import run_all, wait_for_others
 from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.members import is_group, members_of, write_group
 from smallvit.runs.ownership import sole_owner
@@ -73,7 +73,8 @@ def run_study(
     """Run what a study lacks, and write its report. `name` is one of ours, or a .toml file.
 
     `data` is a source as for `train`, or a mapping from the names of a study's sets to sources. `only` names arms, or values of
-    axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too.
+    axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too. What failed
+    stands in `record.failed` while the rest goes on.
     """
     check_place(on)
     study = read_study(name)
@@ -214,18 +215,12 @@ def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
     go_on = f"smallvit resume {folder}"
     if runs.waiting:
         say(f"{len(runs.waiting)} runs of {len(ready)} arms to go, {asked.jobs} at a time")
-    failed = run_all(runs, asked.jobs, go_on=go_on, total=runs.total, keep_going=True, launch=place_called(on))
+    run_all(runs, asked.jobs, go_on=go_on, total=runs.total, keep_going=True, launch=place_called(on))
     _measure(folder, study, record)
     opened = Opened(record.study, study, record, folder)
     write_page(opened, folder / "report.html")
     if runs.left_for_later:
         say(f"the time is over: {runs.left_for_later} runs are left; go on with `{go_on}`, or the same command")
-    list_failures(failed, go_on)
-    if problems := {arm: why for arm, why in record.failed.items() if arm not in record.arms or not record.of(arm)}:
-        lines = [f"  {arm}: {why}" for arm, why in problems.items()]
-        raise SmallvitError(
-            "\n".join([f"{len(problems)} could not be run; what could is in {folder / 'report.html'}:", *lines])
-        )
     return opened
 
 
