@@ -7,6 +7,7 @@ the same name, another process would get a lock of its own.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,22 @@ def sole_owner(folder: Path) -> Iterator[None]:
         if not _lock(file) or not _is_still_at(file, place):
             raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
         _remove_parts(folder)
+        file.truncate(0)
+        file.write(f"{this_host()} {os.getpid()}\n")  # for those who look on; the lock is the lock
+        file.flush()
         yield
+
+
+def this_host() -> str:
+    return socket.gethostname()
+
+
+def owner_of(folder: Path) -> str:
+    """The machine on which a run is or was worked on; empty where nobody did."""
+    try:
+        return (folder / LOCK).read_text(encoding="utf-8", errors="replace").partition(" ")[0]
+    except OSError:
+        return ""
 
 
 def refuse_owned(folder: Path) -> None:
