@@ -53,7 +53,9 @@ def run_score(label: str, result: Mapping[str, Any], series: int) -> Score:
 def floor_scores(floors: Mapping[str, Mapping[str, Any]]) -> list[Score]:
     """The floors that were computed, the best first."""
     known = [floor for floor in floors.values() if floor.get("accuracy") is not None]
-    scores = [Score(floor["label"], floor["accuracy"], *(floor["interval"]), only=_only(floor)) for floor in known]
+    scores = [
+        Score(floor["label"], floor["accuracy"], *(floor["interval"]))._replace(only=_only(floor)) for floor in known
+    ]
     return sorted(scores, key=lambda score: -score.accuracy)
 
 

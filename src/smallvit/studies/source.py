@@ -22,7 +22,7 @@ from smallvit.runs.axes import Place, several
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.group import Planned, grow_group
-from smallvit.studies.costs import Data, asked_recipe
+from smallvit.studies.costs import Data, asked_recipe, on_processor
 from smallvit.studies.record import FILE, ArmFacts, Record, RunFacts, key_of, write_record
 from smallvit.studies.spec import stages
 
@@ -139,6 +139,7 @@ class StudyRuns:
         settings: dict[str, Any] = {"steps": own.steps} if own.steps else {}
         if place.draw is not None:
             settings["data.split_seed"] = place.draw
+        flags |= on_processor(asked[number], self.record)
         if number:
             flags["init"] = str(self.folder(chain[number - 1]))
         with quiet():

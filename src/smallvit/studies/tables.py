@@ -121,7 +121,7 @@ def markdown(opened: Opened) -> str:
     lines = [f"{record.title}. {about(opened)}", ""]
     if unequal := unequal_time(record, rows):
         lines += [unequal, ""]
-    lines += _claims_table(statuses(study, record))
+    lines += _claims_table(statuses(study, record, compared))
     lines += [
         "| arm | published, % | ours, % (95 %) | n | epochs | CPU s | parameters |",
         "|---|---|---|---|---|---|---|",
