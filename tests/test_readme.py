@@ -1,4 +1,4 @@
-"""What the README and the pages about diagnosis, folds and tuning show is run here: every `smallvit` line, and the Python blocks."""
+"""What the README and the pages about diagnosis, folds, shipping and tuning show is run here: every `smallvit` line, and the Python blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smallvit import Run
 from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, MOST_TRIALS
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-SHOWN = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("diagnosis", "folds", "tuning"))]
+SHOWN = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("diagnosis", "folds", "shipping", "tuning"))]
 BLOCKS = [
     block for page in SHOWN for block in re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 ]
@@ -99,13 +99,15 @@ def test_python(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         shutil.copytree(place / name, tmp_path / name)
     shutil.copy(place / "new.jpg", tmp_path)
     monkeypatch.chdir(tmp_path)
-    training, in_memory, diagnosis, folds, tuning = (block for language, block in BLOCKS if language == "python")
+    training, in_memory, diagnosis, folds, shipping, tuning = (block for language, block in BLOCKS if language == "python")
     exec(compile(training, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "a" / "report.html").is_file()
     exec(compile(in_memory, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "digits" / "report.html").is_file()
     exec(compile(diagnosis, "diagnosis.md", "exec"), {})
     exec(compile(folds, "folds.md", "exec"), {})
+    exec(compile(shipping, "shipping.md", "exec"), {})
+    assert (tmp_path / "shipped" / "here" / "README.md").is_file()
     exec(compile(tuning, "tuning.md", "exec"), {})
     assert (tmp_path / "runs" / "tuned-here" / "report.html").is_file()
 

@@ -40,6 +40,7 @@ from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, 
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
+from smallvit.shipping.export import Export, export
 from smallvit.training.together import join
 from smallvit.tuning.folder import is_tuning
 from smallvit.tuning.tune import report_tuning, resume_tuning, tune
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 # From opened.py, flags.py, inference.py, prediction.py and execution.py; all others are below.
 __all__ = [
     "FLAGS",
+    "Export",
     "Group",
     "Prediction",
     "Run",
@@ -60,6 +62,7 @@ __all__ = [
     "embed",
     "embeddings",
     "evaluate",
+    "export",
     "floors_for",
     "make_recipe",
     "open_runs",

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from smallvit.commands import look, stock, train, tune
+from smallvit.commands import look, ship, stock, train, tune
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ for command in (
     look.evaluate,
     look.predict,
     look.embed,
+    ship.export,
     look.diagnose,
     look.compare,
     look.report,
