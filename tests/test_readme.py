@@ -16,7 +16,10 @@ from smallvit import Run
 from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, MOST_TRIALS
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-SHOWN = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("diagnosis", "folds", "shipping", "tuning"))]
+SHOWN = [
+    PROJECT / "README.md",
+    *(PROJECT / "docs" / f"{name}.md" for name in ("diagnosis", "folds", "shipping", "tuning")),
+]
 BLOCKS = [
     block for page in SHOWN for block in re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 ]
@@ -99,7 +102,9 @@ def test_python(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         shutil.copytree(place / name, tmp_path / name)
     shutil.copy(place / "new.jpg", tmp_path)
     monkeypatch.chdir(tmp_path)
-    training, in_memory, diagnosis, folds, shipping, tuning = (block for language, block in BLOCKS if language == "python")
+    training, in_memory, diagnosis, folds, shipping, tuning = (
+        block for language, block in BLOCKS if language == "python"
+    )
     exec(compile(training, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "a" / "report.html").is_file()
     exec(compile(in_memory, "README.md", "exec"), {})
