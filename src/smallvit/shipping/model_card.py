@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.console import duration
-from smallvit.evaluation.classes import worst_classes
+from smallvit.evaluation.classes import MEASURES, with_interval, worst_classes
 from smallvit.recipe import resolved
 from smallvit.report.verdict import (
     PART_WORDS,
@@ -94,6 +94,7 @@ def _judged(results: Mapping[str, Any], name: str, models: int) -> dict[str, Any
         "scores": [],
         "beside": "",
         "worst": [],
+        "measures": [],
     }
     if part is None:
         return told
@@ -109,6 +110,9 @@ def _judged(results: Mapping[str, Any], name: str, models: int) -> dict[str, Any
     told["worst"] = [
         f"{plain(row['name'])} {percent(row['accuracy'])} of {row['n']:,}" for row in worst_classes(result, WORST)
     ] if len(result["per_class"]) > 2 else []  # fmt: skip
+    told["measures"] = [
+        f"{named.words} {with_interval(result, key)}" for key, named in MEASURES.items() if result.get(key) is not None
+    ]
     return told | {"words": PART_WORDS.get(part, part), "n": result["n"]}
 
 
