@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smallvit.console import several
 from smallvit.errors import SmallvitError
 from smallvit.runs.atomic import write_text
-from smallvit.runs.axes import Place, several
+from smallvit.runs.axes import Place
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
 from study_tables import tables

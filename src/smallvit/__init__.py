@@ -26,12 +26,14 @@ if TYPE_CHECKING:
         probe,
         resume,
         train,
+        train_longer,
         train_seeds,
         tune,
     )
     from smallvit.api import report as write_report
     from smallvit.checking.check import CheckReport, check
     from smallvit.demo import demo as run_demo
+    from smallvit.doctor.doctor import doctor as run_doctor
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
 
@@ -58,13 +60,15 @@ __all__ = [
     "probe",
     "resume",
     "run_demo",
+    "run_doctor",
     "train",
+    "train_longer",
     "train_seeds",
     "tune",
     "write_report",
 ]
 
-# Where a name is not its own in api.py. `demo` and `report` are modules too, and a module wins over a lazy name.
+# Where a name is not its own in api.py. `demo`, `doctor` and `report` are modules too, and a module wins over a lazy name.
 _HOME = {
     "CheckReport": ("checking.check", "CheckReport"),
     "Recipe": ("recipe", "Recipe"),
@@ -72,6 +76,7 @@ _HOME = {
     "UsageError": ("errors", "UsageError"),
     "check": ("checking.check", "check"),
     "run_demo": ("demo", "demo"),
+    "run_doctor": ("doctor.doctor", "doctor"),
     "write_report": ("api", "report"),
 }
 

@@ -6,15 +6,16 @@ import atexit
 import os
 import sys
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 
 from smallvit.commands import look, stock, train, tune
+from smallvit.commands.examples import examples
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Train vision transformers from scratch on small image sets, and see why they fail or work.",
@@ -26,6 +27,7 @@ cache_app = typer.Typer(no_args_is_help=True, help="Look at the decoded images t
 app.add_typer(cache_app, name="cache")
 for command in (
     train.demo,
+    stock.doctor,
     train.check,
     train.train,
     train.pretrain,
@@ -39,11 +41,30 @@ for command in (
     look.compare,
     look.report,
 ):
-    app.command()(command)
-app.command(name="list")(stock.list_)
-recipe_app.command()(stock.show)
-cache_app.command(name="list")(stock.cache_list)
-cache_app.command(name="clear")(stock.cache_clear)
+    app.command(epilog=examples(command.__name__))(command)
+app.command(name="list", epilog=examples("list"))(stock.list_)
+recipe_app.command(epilog=examples("recipe show"))(stock.show)
+cache_app.command(name="list", epilog=examples("cache list"))(stock.cache_list)
+cache_app.command(name="clear", epilog=examples("cache clear"))(stock.cache_clear)
+
+
+def _show_versions(wanted: bool) -> None:
+    if wanted:
+        typer.echo(stock.versions())
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_versions, is_eager=True, help="Versions of smallvit, Python, torch and timm."
+        ),
+    ] = False,
+) -> None:
+    pass  # its help is that of the app
+
 
 CTRL_C = 130  # typer's own status for it
 

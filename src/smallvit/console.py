@@ -129,6 +129,24 @@ def is_quiet() -> bool:
     return _quiet.get()
 
 
+def several(count: int, noun: str, of: int | None = None) -> str:
+    """1 file, 3 files, 0 files, 1 of 120 files: the one place that knows when a word takes its s."""
+    words = noun if (count if of is None else of) == 1 else _many(noun)
+    return f"{count:,} {words}" if of is None else f"{count:,} of {of:,} {words}"
+
+
+def are(count: int, noun: str, of: int | None = None) -> str:
+    """1 image is, 3 images are, 1 of 300 images is."""
+    return f"{several(count, noun, of)} {'is' if count == 1 else 'are'}"
+
+
+def _many(noun: str) -> str:
+    """Of the words that are counted here."""
+    if noun.endswith("ss"):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if noun.endswith("try") else f"{noun}s"
+
+
 def printable(text: str) -> str:
     """File names may hold anything; a terminal must not obey them."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

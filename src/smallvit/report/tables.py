@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from smallvit.console import are, several
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.verdict import against_floors, floor_scores, run_score
-from smallvit.runs.axes import replicate_word, several
+from smallvit.runs.axes import replicate_word
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, folds_together, method_of, replicate_of
 
@@ -55,7 +56,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
             print(_unjudged(run))
         return
     how = " of a k-NN on the features" if results[0].get("judged_by") == "k-NN" else ""
-    images = f"{results[0]['parts'][part]['n']:,} images"
+    images = several(results[0]["parts"][part]["n"], "image")
     table = _table(f"accuracy{how} on the {part.replace('_', '-')} part ({images})", "parameters", "training")
     for run, result in zip(runs, results, strict=True):
         label = run.recipe.model.name if len(runs) == 1 else run.path.name
@@ -84,7 +85,7 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     results = fold_results(folder)
     judged, model = results["parts"]["left_out"], results["model"]
     table = _table(
-        f"accuracy over {results['folds']} folds ({judged['n']:,} images, each judged where it was left out)",
+        f"accuracy over {several(results['folds'], 'fold')} ({several(judged['n'], 'image')}, each judged where it was left out)",
         "training",
     )
     seconds = duration(results["timing"]["train_seconds"])
@@ -101,7 +102,7 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     print(f"{verdict.word}: {verdict.text}")
     if n := results["suspected_labels"]:
         print(
-            f"{n:,} labels are probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
+            f"{are(n, 'label')} probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
         )
 
 
@@ -124,12 +125,12 @@ def _say_balanced(result: Mapping[str, Any], label: str = "") -> None:
     between = "" if (pair := result.get("balanced_interval")) is None else f" ({pair[0]:.1%} to {pair[1]:.1%})"
     print(
         f"{label + ': ' if label else ''}balanced accuracy {result['balanced_accuracy']:.1%}{between}: "
-        f"every class counts the same, those of {least:,} images and those of {most:,}"
+        f"every class counts the same, those of {several(least, 'image')} and those of {most:,}"
     )
 
 
 def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
-    table = _table(f"accuracy on {part} ({result['n']:,} images)")
+    table = _table(f"accuracy on {part} ({several(result['n'], 'image')})")
     _row(table, "model", result, style="bold")
     for floor in floors.values():
         _row(table, floor["label"], floor, style="dim")
@@ -141,7 +142,7 @@ def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part:
 
 def probe_table(probed: Mapping[str, Any]) -> None:
     probes = [probed[name] for name in ("knn", "linear") if name in probed]
-    table = _table(f"frozen features on the {probed['part']} part ({probes[0]['n']:,} images)")
+    table = _table(f"frozen features on the {probed['part']} part ({several(probes[0]['n'], 'image')})")
     for entry in probes:
         _row(table, entry["label"], entry, style="bold")
     for floor in probed["floors"].values():

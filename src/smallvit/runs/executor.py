@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from smallvit.console import say, warn
+from smallvit.console import say, several, warn
 from smallvit.errors import Interrupted, SmallvitError
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
@@ -155,7 +155,7 @@ def list_failures(failed: Sequence[Ended], go_on: str) -> None:
     """An error that names every run that failed, with the last line each has said."""
     if failed:
         lines = [f"  {ended.path}: {ended.problem.splitlines()[-1]}" for ended in failed]
-        raise SmallvitError("\n".join([f"{len(failed)} runs failed:", *lines, f"go on with `{go_on}`"]))
+        raise SmallvitError("\n".join([f"{several(len(failed), 'run')} failed:", *lines, f"go on with `{go_on}`"]))
 
 
 def tell_cores(folders: Sequence[Path], jobs: int) -> None:
@@ -165,9 +165,11 @@ def tell_cores(folders: Sequence[Path], jobs: int) -> None:
         return
     threads = max(resolved(RunFolder(path).recipe.threads) for path in folders)
     cores = os.cpu_count() or 1
-    say(f"{at_once} runs at a time, {threads} thread{'s' * (threads > 1)} each, on {cores} cores")
+    say(f"{several(at_once, 'run')} at a time, {several(threads, 'thread')} each, on {several(cores, 'core')}")
     if at_once * threads > cores and threads > 1:
-        warn(f"{at_once * threads} threads share {cores} cores: --threads {max(1, cores // at_once)} would be faster")
+        warn(
+            f"{at_once * threads} threads share {several(cores, 'core')}: --threads {max(1, cores // at_once)} would be faster"
+        )
 
 
 # ---- processes of this machine -----------------------------------------------------------------------
