@@ -88,27 +88,22 @@ def train(**given: Any) -> None:
 
 
 def _train_longer(given: dict[str, Any]) -> None:
-    from click import get_current_context
-    from click.core import ParameterSource
-
-    run, own = (
-        given["continued"],
-        ("continued", "settings", "out", "overwrite", "log", "quiet", "data", "epochs", "budget"),
-    )
-    context = get_current_context()
-    typed = {name: given[name] for name in given if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    """`train --continue RUN`: with the recipe of the run, so that most other flags are refused."""
+    run, quiet = given["continued"], given["quiet"]
     refuse_no_run(run)
-    announce(given["quiet"])
+    announce(quiet)
     from smallvit import api
     from smallvit.recipe import parse_assignment
 
-    common = {name: given[name] for name in ("out", "overwrite", "log", "data", "epochs", "budget")}
-    flags = {name: value for name, value in typed.items() if name not in own}
+    own = {name: given[name] for name in ("out", "overwrite", "log", "data", "epochs", "budget")}
+    unsaid = {"recipe": "default", "jobs": 1, "on": "local"}
+    others = given.keys() - own.keys() - {"continued", "settings", "quiet"}
+    flags = {
+        name: given[name] for name in given if name in others and given[name] not in (None, False, unsaid.get(name))
+    }
     settings = dict(parse_assignment(text) for text in given["settings"] or [])
-    done = api.train_longer(
-        run, settings=settings, show_progress=not given["quiet"], started=STARTED, **common, **flags
-    )
-    show_results([done], done.path / "report.html", given["quiet"])
+    done = api.train_longer(run, settings=settings, show_progress=not quiet, started=STARTED, **own, **flags)
+    show_results([done], done.path / "report.html", quiet)
 
 
 @takes(
