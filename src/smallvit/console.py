@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+_in_bar: ContextVar[bool] = ContextVar("in_bar", default=False)
 PATIENCE_SECONDS = 2.0  # shorter work shows no bar
 LOG_SECONDS = 10.0  # pause between lines where there is no terminal
 
@@ -61,13 +62,20 @@ def roughly(seconds: float) -> str:
 
 @contextmanager
 def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
-    """`with bar("decoding", n) as advance: ... advance(1, note="...")`; shown once it has run two seconds."""
-    if _quiet.get() or total <= 0:
+    """`with bar("decoding", n) as advance: ... advance(1, note="...")`; shown once it has run two seconds.
+
+    Within another bar none is shown: that one tells how far all of it is.
+    """
+    if _quiet.get() or _in_bar.get() or total <= 0:
         yield lambda count=1, note="", total=None: None
         return
     console = stderr()
-    with _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done) as advance:
-        yield advance
+    _in_bar.set(True)
+    try:
+        with _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done) as advance:
+            yield advance
+    finally:
+        _in_bar.set(False)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from smallvit.console import say, several, warn
 from smallvit.errors import Interrupted, SmallvitError
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.following import following
+from smallvit.runs.following import LOADING, ON_CLUSTER, following
 from smallvit.training.session import stop_signals
 
 POLL_SECONDS = 0.3
@@ -92,10 +92,11 @@ def run_all(
     command that goes on from there.
     """
     launch = launch or Process
+    before = LOADING if launch is Process else ON_CLUSTER
     active: dict[Path, Job] = {}
     stopped: set[Path] = set()
     failed: list[Ended] = []
-    with stop_signals() as stop, following(total) as view:
+    with stop_signals() as stop, following(total, jobs, before) as view:
         try:
             while not stop.is_set():
                 while len(active) < jobs and not stop.is_set() and (path := source.ask()):

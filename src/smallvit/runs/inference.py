@@ -7,6 +7,7 @@ runs/prediction.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from smallvit.planning.resolve import check_device
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
-from smallvit.runs.relocation import relocate
+from smallvit.runs.relocation import relocate, relocate_known
 from smallvit.runs.seen import Judged, about
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
@@ -152,6 +153,9 @@ def _given_images(
     with lent(data) as source:
         images = open_source(str(source)).load(p.cache_size, p.fit, p.in_chans, p.white)
     if is_same(runs[0], images):
+        if is_source(data):
+            with suppress(RunError):  # who may only read the run tells it again the next time
+                relocate_known(runs, str(source))
         return _own_images(path, runs[0], part or usual_part(path), images)
     unknown = [name for name in images.class_names if name not in names]
     if unknown:

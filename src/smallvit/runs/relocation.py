@@ -5,12 +5,13 @@ Accepted where they are the same images, by their fingerprint; then it is rememb
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from smallvit.console import say
 from smallvit.data.kinds import kind_of
 from smallvit.errors import RunError, UsageError
-from smallvit.planning.moved import check_same_images, remember
+from smallvit.planning.moved import check_same_images, current_place, remember
 from smallvit.planning.plan import images_at
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import is_group, members_of
@@ -32,9 +33,18 @@ def relocate(folder: str | Path, data: str | Path | None) -> None:
         if run.recipe.data.fingerprint not in seen:  # most take their images alike
             check_same_images(run, place, images_at(place, run.recipe))
             seen[run.recipe.data.fingerprint] = None
-    for run in runs:
-        remember(run, place)
+    relocate_known(runs, place)
     say(f"the images of {folder} are at {place} now: they are the same, and this is remembered")
+
+
+def relocate_known(runs: Sequence[RunFolder], place: str) -> None:
+    """The same where the images were found to be theirs."""
+    for run in runs:
+        if (
+            kind_of(place) != "named"
+            and Path(current_place(run)).expanduser().resolve() != Path(place).expanduser().resolve()
+        ):
+            remember(run, place)
 
 
 def runs_below(folder: Path) -> list[RunFolder]:
