@@ -9,7 +9,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "train": (
         "smallvit train photos/",
         "smallvit train photos/ --budget 20m --explain",
-        "smallvit train photos/ --model deit_tiny --img-size 64 --epochs 100 --out runs/a",
+        "smallvit train photos/ --model deit_tiny --img-size 64 --epochs 100",
         "smallvit train photos/ --folds 5 --jobs 2",
         "smallvit train --continue runs/a --epochs 50",
     ),

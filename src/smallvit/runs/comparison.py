@@ -238,7 +238,7 @@ def _more(differences_S: NDArray[np.float64], word: str) -> str:
     if needed is None:
         return f"if there is one, it is so small that {MOST_SEEDS:,} {word}s would not tell."
     more = max(1, needed - len(differences_S))
-    return f"if it is as large as it looks, about {more} more {word}{'s' if more > 1 else ''} would tell."
+    return f"if it is as large as it looks, about {several(more, f'more {word}')} would tell."
 
 
 # ---- single runs -------------------------------------------------------------------------------------

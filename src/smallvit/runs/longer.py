@@ -38,7 +38,7 @@ def changed_by(flags: Mapping[str, Any], settings: Mapping[str, Any] | None) -> 
             f"--continue: {', '.join(fixed)} cannot change, for the run goes on with its own ({', '.join(LONGER)} can); a new run from "
             "its weights is --init RUN"
         )
-    if not changes.get("epochs") and not changes.get("budget"):
+    if changes.get("epochs") is None and changes.get("budget") is None:
         raise UsageError("--continue needs a length: --epochs N for so many more, or --budget 20m")
     return changes
 
