@@ -31,7 +31,7 @@ from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
 from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
-from smallvit.runs.longer import ask_longer, changed_by, prepare_longer
+from smallvit.runs.longer import changed_by, run_longer
 from smallvit.runs.members import final_members, is_folds, is_group
 from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.ownership import sole_owner
@@ -42,6 +42,9 @@ from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, 
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
+from smallvit.studies.record import is_study
+from smallvit.studies.reporting import report_study
+from smallvit.studies.study import finished_runs, resume_study, run_study
 from smallvit.training.together import join
 from smallvit.tuning.folder import is_tuning
 from smallvit.tuning.tune import report_tuning, resume_tuning, tune
@@ -50,7 +53,7 @@ from smallvit.types import Prediction
 if TYPE_CHECKING:
     from smallvit.runs.comparison import Comparison
 
-# From opened.py, flags.py, inference.py, prediction.py and execution.py; all others are below.
+# From opened.py, flags.py, inference.py, prediction.py, execution.py, tune.py and study.py; all others are below.
 __all__ = [
     "FLAGS",
     "Group",
@@ -70,6 +73,8 @@ __all__ = [
     "pretraining_recipe",
     "probe",
     "report",
+    "report_study",
+    "run_study",
     "tune",
     "usual_part",
 ]
@@ -227,19 +232,8 @@ def train_longer(
     images and split are those of the run; `flags` may be lr, threads, device, precision, and `settings` what its state does not depend on.
     """
     changes = changed_by({"epochs": epochs, "budget": budget, **flags}, settings)
-    world = join()
-    if not world.writes:
-        return Run(train_along(world))
     with quiet(not show_progress):
-        relocate(folder, data)
-        run, asked = ask_longer(folder, changes)
-        if out is not None:
-            check_free(out, overwrite)
-        logs, clock = check_logs(log), Clock(time.monotonic() if started is None else started)
-        prepared = prepare_longer(run, asked, clock, changes)
-        with claimed(out or default_folder(prepared.plan.recipe), overwrite) as place:
-            run_planned(place, prepared, command_line(), logs, clock.started, world)
-        return Run(place)
+        return Run(run_longer(folder, changes, out, overwrite, log, data, started))
 
 
 def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
@@ -280,6 +274,8 @@ def resume(
         relocate(folder, data)
         if is_tuning(folder):
             return [Run(resume_tuning(folder, on).final.path)]
+        if is_study(folder):
+            return [Run(path) for path in finished_runs(resume_study(folder, jobs, on))]
         if is_group(folder):
             with sole_owner(folder):
                 if any(is_unplanned(member.path) for member in final_members(folder)):
@@ -340,7 +336,9 @@ def compare(
 
 
 def report_folders(folders: Sequence[Path], out: Path) -> Path:
-    """One page for runs, groups, or a search."""
+    """One page for runs, groups, a search, or a study."""
     if len(folders) == 1 and is_tuning(folders[0]):
         return report_tuning(folders[0], out)
+    if len(folders) == 1 and is_study(folders[0]):
+        return report_study(folders[0], out=out)[1]
     return report([run for folder in folders for run in open_runs(folder)], out)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands import look, stock, train, tune
+from smallvit.commands import look, stock, study, train, tune
 from smallvit.commands.examples import examples
 from smallvit.errors import SmallvitError
 
@@ -25,6 +25,8 @@ recipe_app = typer.Typer(no_args_is_help=True, help="Look at the recipes that co
 app.add_typer(recipe_app, name="recipe")
 cache_app = typer.Typer(no_args_is_help=True, help="Look at the decoded images that runs keep, or remove them.")
 app.add_typer(cache_app, name="cache")
+study_app = typer.Typer(no_args_is_help=True, help="Run published comparisons, or your own, and see which claims hold.")
+app.add_typer(study_app, name="study")
 for command in (
     train.demo,
     stock.doctor,
@@ -44,6 +46,9 @@ for command in (
     app.command(epilog=examples(command.__name__))(command)
 app.command(name="list", epilog=examples("list"))(stock.list_)
 recipe_app.command(epilog=examples("recipe show"))(stock.show)
+study_app.command(name="list", epilog=examples("study list"))(study.list_)
+for command in (study.show, study.run, study.report, study.claims):
+    study_app.command(epilog=examples(f"study {command.__name__}"))(command)
 cache_app.command(name="list", epilog=examples("cache list"))(stock.cache_list)
 cache_app.command(name="clear", epilog=examples("cache clear"))(stock.cache_clear)
 

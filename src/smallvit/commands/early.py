@@ -30,9 +30,10 @@ def refuse_data(given: dict[str, Any], labelled: bool = True) -> None:
 
 
 def refuse_no_run(*folders: Path) -> None:
-    """Of a command that takes runs, groups or model files."""
+    """Of a command that takes runs, groups, studies or model files."""
     from smallvit.runs.folder import is_run, why_no_run
 
     for folder in folders:
-        if not is_run(folder) and folder.suffix != ".safetensors":
+        study = (folder / "study.json").is_file()
+        if not is_run(folder) and not study and folder.suffix != ".safetensors":
             raise RunError(why_no_run(folder))

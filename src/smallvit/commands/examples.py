@@ -25,6 +25,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("smallvit report runs/a", "smallvit report runs/a runs/b --out both.html"),
     "list": ("smallvit list models", "smallvit list models 'convnext*'", "smallvit list recipes"),
     "recipe show": ("smallvit recipe show lu2022-cifar",),
+    "study list": ("smallvit study list",),
+    "study show": ("smallvit study show drloc-flowers", "smallvit study show my.toml --scale paper"),
+    "study run": ("smallvit study run drloc-flowers --data flowers/ --budget 2h",),
+    "study report": ("smallvit study report runs/studies/drloc-flowers-laptop",),
+    "study claims": ("smallvit study claims", "smallvit study claims --json"),
     "cache list": ("smallvit cache list",),
     "cache clear": ("smallvit cache clear --stale", "smallvit cache clear photos/"),
 }  # fmt: skip

@@ -137,9 +137,14 @@ def resume(
     refuse_no_run(folder)
     announce(quiet)
     from smallvit import api
+    from smallvit.commands.study import show_study
+    from smallvit.studies.record import is_study, open_study
 
     runs = api.resume(folder, jobs=jobs, on=on, log=log, show_progress=not quiet, data=data)
-    show_results(runs, folder / "report.html", quiet)
+    if is_study(folder):
+        show_study(open_study(folder), quiet)
+    else:
+        show_results(runs, folder / "report.html", quiet)
 
 
 def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:

@@ -15,9 +15,13 @@ from smallvit.planning.length import Clock
 from smallvit.planning.moved import check_same_images, current_place
 from smallvit.planning.plan import Prepared, prepare, read_split
 from smallvit.recipe import FLAGS, PretrainSpec, Recipe, flat, validate, with_settings
-from smallvit.runs.folder import RunFolder
+from smallvit.runs.execution import check_logs, run_planned, train_along
+from smallvit.runs.folder import RunFolder, check_free, claimed
 from smallvit.runs.members import is_group
+from smallvit.runs.origin import command_line, default_folder
+from smallvit.runs.relocation import relocate
 from smallvit.training.continued import where_it_stood
+from smallvit.training.together import join
 
 # Of the new run, not of the old.
 LENGTH = ("epochs", "steps", "replan", "budget", "eval_every", "schedule.warmup_epochs")
@@ -80,3 +84,22 @@ def prepare_longer(run: RunFolder, asked: Recipe, clock: Clock, changes: Mapping
     )
     plan = plan._replace(asked=shown, choices=[*earlier, *plan.choices], floors=run.read("floors.json"))
     return prepared._replace(plan=plan)
+
+
+def run_longer(
+    folder: str | Path, changes: Mapping[str, Any], out: str | Path | None, overwrite: bool, log: str | None,
+    data: str | Path | None, started: float | None,
+) -> Path:  # fmt: skip
+    """Plan it, train it, judge it; the folder of the new run."""
+    world = join()
+    if not world.writes:
+        return train_along(world)
+    relocate(folder, data)
+    run, asked = ask_longer(folder, changes)
+    if out is not None:
+        check_free(out, overwrite)
+    logs, clock = check_logs(log), Clock(started)
+    prepared = prepare_longer(run, asked, clock, changes)
+    with claimed(out or default_folder(prepared.plan.recipe), overwrite) as place:
+        run_planned(place, prepared, command_line(), logs, clock.started, world)
+    return place
