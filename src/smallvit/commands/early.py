@@ -13,14 +13,14 @@ from smallvit.errors import RunError
 
 def refuse_data(given: dict[str, Any], labelled: bool = True) -> None:
     """Of a command that takes images: its data, the folder for the run, and the recipe as far as it needs no torch."""
-    if (data := given["data"]) is not None:
-        from smallvit.data.kinds import look_early
-
-        look_early(data, labelled)
     if given.get("out") is not None:
         from smallvit.runs.folder import check_free
 
         check_free(given["out"], given["overwrite"])
+    if (data := given["data"]) is not None:
+        from smallvit.data.kinds import look_early
+
+        look_early(data, labelled)
     from smallvit.commands.options import asked_for
     from smallvit.planning.flags import read_flags
 
