@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smallvit.api import (
         Explanation,
+        Export,
         Group,
         Prediction,
         Run,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         embed,
         evaluate,
         explain,
+        export,
         make_recipe,
         predict,
         predict_proba,
@@ -43,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckReport",
     "Explanation",
+    "Export",
     "Group",
     "Prediction",
     "Recipe",
@@ -55,6 +58,7 @@ __all__ = [
     "embed",
     "evaluate",
     "explain",
+    "export",
     "make_recipe",
     "predict",
     "predict_proba",

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands import look, stock, study, train, tune
+from smallvit.commands import look, ship, stock, study, train, tune
 from smallvit.commands.examples import examples
 from smallvit.errors import SmallvitError
 
@@ -39,6 +39,7 @@ for command in (
     look.evaluate,
     look.predict,
     look.embed,
+    ship.export,
     look.diagnose,
     look.compare,
     look.report,

@@ -20,6 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "evaluate": ("smallvit evaluate runs/a", "smallvit evaluate runs/a --part val --json", "smallvit evaluate runs/a --data other/"),
     "predict": ("smallvit predict runs/a new.jpg", "smallvit predict runs/a new/ --csv labels.csv --top 3"),
     "embed": ("smallvit embed runs/a new/ --npz features.npz",),
+    "export": ("smallvit export runs/a --onnx", "smallvit export runs/a --hf model/"),
     "diagnose": ("smallvit diagnose runs/a", "smallvit diagnose runs/a --against resnet_nano"),
     "compare": ("smallvit compare runs/a runs/b", "smallvit compare runs/a runs/b --cka"),
     "report": ("smallvit report runs/a", "smallvit report runs/a runs/b --out both.html"),
@@ -37,4 +38,4 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 def examples(command: str) -> str:
     """As click takes it: the mark keeps it from joining the lines."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[command])
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES.get(command, ()))
