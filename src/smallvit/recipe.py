@@ -57,9 +57,7 @@ class DataSpec(Section):
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Fit = "crop"
     flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
-    shifts: Shift = (
-        0  # pixels: the answers for the image moved so far to either corner count in the mean, too; 0 is off
-    )
+    shifts: Shift = 0  # pixels: the image moved so far to either corner counts in the mean, too; 0 is off
     calibrate: bool = True  # probabilities at the temperature that suits the validation part, where there is one
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
@@ -109,6 +107,14 @@ class ModelSpec(Section):
     init: str = ""  # a run folder or a checkpoint file to start from; empty: initial weights are drawn
     init_digest: str = ""  # of that file; filled in when the recipe is resolved
     kwargs: dict[str, Any] = {}
+
+
+class ContinueSpec(Section):
+    """A finished run that is trained longer (`--continue`), filled in from it; empty: training begins."""
+
+    file: str = ""  # where its training stood, or, where that is gone, its model
+    digest: str = ""
+    steps: Annotated[int, Field(ge=0)] = 0  # that came before, in all runs up to this one
 
 
 class PretrainSpec(Section):
@@ -211,6 +217,7 @@ class Recipe(Section):
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     pretrain: PretrainSpec = PretrainSpec()
+    continued: ContinueSpec = ContinueSpec()
     objective: ObjectiveSpec = ObjectiveSpec()
     aux: dict[str, dict[str, Any]] = {}
     augment: AugmentSpec = AugmentSpec()
@@ -220,8 +227,7 @@ class Recipe(Section):
     steps: Annotated[int, Field(ge=1)] | None = None  # where a budget counted them: the last epoch is cut short
     replan: Replan | None = None
     batch_size: Annotated[int, Field(ge=2)] | Auto = "auto"
-    # Pieces that the model takes a batch in, one after the other, where it does not fit whole: models/sharing.py
-    grad_accum: Annotated[int, Field(ge=1, le=65536)] | Auto = "auto"
+    grad_accum: Annotated[int, Field(ge=1, le=65536)] | Auto = "auto"  # pieces that the model takes a batch in
     grad_checkpointing: bool = False  # keep the inputs of blocks only, compute the rest again in the backward pass
     eval_every: Annotated[int, Field(ge=1)] | Auto = "auto"  # epochs between two looks at the validation part
     budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command
@@ -260,8 +266,7 @@ FLAGS = {
     "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",
     "teacher": "aux.teacher.run", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
     "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
-    "groups": "data.groups", "folds": "data.folds", "compile": "compile", "grad_accum": "grad_accum",
-    "grad_checkpointing": "grad_checkpointing", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+    "groups": "data.groups", "folds": "data.folds", "compile": "compile", "grad_accum": "grad_accum", "grad_checkpointing": "grad_checkpointing", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip
 
 

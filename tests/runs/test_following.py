@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from smallvit.console import make_progress
 from smallvit.runs.following import Bars, Follower, Lines
@@ -20,7 +21,7 @@ def append(path: Path, **record: object) -> None:
 
 def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Follower(tmp_path)
-    assert not follower.look() and follower.note == "starting"
+    assert not follower.look() and follower.note == "loading torch and its images"
     append(tmp_path, step=10, steps=40)
     assert follower.look() and follower.share == 0.25 and follower.note == ""
     append(tmp_path, step=20, val_accuracy=0.5)
@@ -64,7 +65,7 @@ def test_many_runs_in_one_line(tmp_path: Path) -> None:
         append(tmp_path / f"r{number}", step=number, steps=20)
         view.started(tmp_path / f"r{number}")
     view.ended(tmp_path / "r0")
-    assert view.line().startswith("1 of 200 done   r1 5%   r2 10%") and view.line().endswith("and 11 more")
+    assert view.line().startswith("1 of 200 done   r1 5%   r2 10%") and "and 11 more   180 wait for" in view.line()
 
 
 def test_what_is_left_is_reckoned_from_the_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,18 +92,16 @@ def test_where_a_run_is_and_why_one_failed(tmp_path: Path, capsys: pytest.Captur
     with sole_owner(tmp_path / "here"):
         pass
     (tmp_path / "there" / "state" / "lock").write_text("other-machine 17\n")
-    view = Lines(total=3)
+    view = Lines(total=2, jobs=2)
     for name in ("here", "there"):
         view.started(tmp_path / name)
-    assert view.line() == "0 of 3 done   here 25%   there on other-machine 25%"
+    assert view.line() == "0 of 2 done   here 25%   there on other-machine 25%"
     view.ended(tmp_path / "there", "first\nsmallvit: the loss became NaN")
     assert "there failed: the loss became NaN" in capsys.readouterr().err
-    assert view.line() == "1 of 3 done, 1 of them failed   here 25%"
+    assert view.line() == "1 of 2 done, 1 of them failed   here 25%"
 
 
 def test_a_bar_that_failed_says_why(tmp_path: Path) -> None:
-    from rich.console import Console
-
     screen = io.StringIO()
     progress = make_progress(Console(file=screen, force_terminal=True, width=160))
     bars = Bars(progress, total=2)
@@ -112,5 +111,29 @@ def test_a_bar_that_failed_says_why(tmp_path: Path) -> None:
         bars.started(tmp_path / name)
     bars.ended(tmp_path / "one", "smallvit: out of memory")
     bars.ended(tmp_path / "two")
-    notes = [task.fields["note"] for task in progress.tasks]
-    assert notes[0] == "failed: out of memory" and "failed" not in notes[1]
+    notes = {task.description: task.fields["note"] for task in progress.tasks}
+    assert notes["one"] == "failed: out of memory" and "failed" not in notes["two"]
+
+
+def test_a_run_says_what_it_does_and_what_the_others_wait_for(tmp_path: Path) -> None:
+    view = Lines(total=3, jobs=2)
+    for name in ("seed-0", "seed-1"):
+        (tmp_path / name).mkdir()
+        view.started(tmp_path / name)
+    append(tmp_path / "seed-0", step=20, steps=20)
+    assert view.line() == (
+        "0 of 3 done   seed-0 100% judging the model, writing the report   seed-1 loading torch and its images   "
+        "1 waits for one of these to end (--jobs 2)"
+    )
+    view.ended(tmp_path / "seed-0")
+    view.started(tmp_path / "seed-0")
+    assert "wait" not in view.line()
+
+
+def test_the_same_as_bars(tmp_path: Path) -> None:
+    progress = make_progress(Console(file=io.StringIO()))
+    bars = Bars(progress, total=4, jobs=1)
+    (tmp_path / "seed-0").mkdir()
+    bars.started(tmp_path / "seed-0")
+    notes = {task.description: task.fields["note"] for task in progress.tasks if task.visible}
+    assert notes == {"": "3 wait for one of these to end (--jobs 1)", "seed-0": "loading torch and its images"}
