@@ -2,11 +2,11 @@
 
     python benchmarks/predict.py [--images 384] [--rounds 7] [--out FILE]
 
-JPEG files of 400 x 300 pixels, and models of 64 px that were trained for one epoch on a few of them. Three sides take turns in each
+JPEG files of 400 x 300 pixels, and models of 32 px that were trained for one epoch on a few of them. Three sides take turns in each
 round, so that a busy machine slows all of them; every one begins with a stored model and a folder, and ends with labels and probabilities:
 
 - smallvit: `smallvit.predict(RUN, FOLDER)`, all that the command does but for starting Python;
-- timm: what its inference script does, with its defaults (create_dataset, create_loader with 2 workers and batches of 256, inference
+- timm: what its inference script does, with its default of 2 workers and smallvit's batches of 64 (create_dataset, create_loader, inference
   mode), and the same model, `run.model()`. Where the run averages the image and its mirror image, so does this side: as many passes;
 - ONNX: the exported file in onnxruntime, its squares read as smallvit reads them.
 
@@ -42,8 +42,8 @@ from input_pipeline import texture
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.prediction import IMAGES_AT_ONCE, named_images, read_ahead
 
-SIZE = 64
-MODELS = ["conv_nano", "vit_nano", "deit_tiny"]
+SIZE = 32
+MODELS = ["conv_nano", "vit_nano"]
 Side = Callable[[], int]
 
 
@@ -108,7 +108,7 @@ def theirs(run: smallvit.Run, photos: Path) -> Side:
         config = resolve_data_config({}, model=model)
         dataset = create_dataset(root=str(photos), name="")
         loader = create_loader(
-            dataset, batch_size=256, use_prefetcher=True, num_workers=2, device=torch.device("cpu"), **config
+            dataset, batch_size=IMAGES_AT_ONCE, use_prefetcher=True, num_workers=2, device=torch.device("cpu"), **config
         )
         labels, probabilities = [], []
         with torch.inference_mode():
@@ -169,8 +169,8 @@ def conditions(args: argparse.Namespace) -> str:
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     return (
         f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, timm {timm.__version__}, onnxruntime "
-        f"{onnxruntime.__version__}, Pillow {PIL.__version__}; {args.images} JPEG files of 400 x 300, models of {SIZE} px, smallvit's batches "
-        f"{IMAGES_AT_ONCE}, timm's 256 with 2 workers; medians of images per second and means of the ratio with a 95 % t-interval over "
+        f"{onnxruntime.__version__}, Pillow {PIL.__version__}; {args.images} JPEG files of 400 x 300, models of {SIZE} px, batches of "
+        f"{IMAGES_AT_ONCE}, timm with 2 workers; medians of images per second and means of the ratio with a 95 % t-interval over "
         f"{args.rounds} rounds; {load}."
     )
 
