@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from smallvit.commands.options import AsJson, OwnDevice, OwnThreads, Quiet, RunFolder, RunOrGroup, announce
+from smallvit.console import tell
 
 
 def probe(
@@ -140,8 +141,8 @@ def diagnose(
         typer.echo(json.dumps(told, indent=1))
     elif not quiet:
         for number, finding in enumerate([finding for finding in findings if finding.verdict], start=1):
-            typer.echo(f"{number}. {finding.verdict}")
-        typer.echo(f"report: {folder / 'report.html'}")
+            tell(f"{number}. {finding.verdict}")
+        tell(f"report: {folder / 'report.html'}")
 
 
 def compare(
@@ -167,7 +168,7 @@ def compare(
         typer.echo(json.dumps([pair._asdict() | {"real": pair.real} for pair in pairs], indent=1))
     elif not quiet:
         for pair in pairs:
-            typer.echo("\n".join(filter(None, (pair.sentence, pair.caution, pair.cka))))
+            tell("\n".join(filter(None, (pair.sentence, pair.caution, pair.cka))))
 
 
 def report(
@@ -179,4 +180,4 @@ def report(
     """Write report.html anew, or one report that puts several runs side by side."""
     from smallvit import api
 
-    typer.echo(api.report_folders(folders, out or folders[0] / "report.html"))
+    tell(str(api.report_folders(folders, out or folders[0] / "report.html")))

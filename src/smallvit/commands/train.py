@@ -22,6 +22,7 @@ from smallvit.commands.options import (
     show_results,
     takes,
 )
+from smallvit.console import tell
 from smallvit.errors import UsageError
 from smallvit.listing.losses import in_words, pretraining_names
 
@@ -98,7 +99,7 @@ def pretrain(**given: Any) -> None:
     if runs and not given["quiet"] and not one_of_many():
         seeds = given["seeds"]
         start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
-        typer.echo(f"next: smallvit train DATA {start}")
+        tell(f"next: smallvit train DATA {start}")
 
 
 def resume(folder: RunFolder, jobs: Jobs = 1, on: On = "local", log: Log = None, quiet: Quiet = False) -> None:
@@ -115,7 +116,7 @@ def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
     from smallvit import api
 
     if given["print_recipe"]:
-        typer.echo(api.describe_recipe(api.make_recipe(**asked)))
+        tell(api.describe_recipe(api.make_recipe(**asked)))
         return []
     quiet = given["quiet"]
     if given["explain"]:

@@ -39,6 +39,7 @@ from smallvit.planning.resolve import (
     resolve_training,
 )
 from smallvit.planning.stages import resolve_pretraining, stages_of
+from smallvit.planning.stored_split import read_split, stored_objective
 from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
@@ -300,7 +301,7 @@ def read_plan(run: RunFolder) -> Plan:
     recipe = run.recipe
     data = recipe.data
     try:
-        source = open_source(data.source, objectives()[recipe.objective.name].needs_labels)
+        source = open_source(data.source, stored_objective(run, recipe).needs_labels)
         images = load_images(source, data)
     except (DataError, UsageError) as error:
         raise RunError(f"the images that {run.path} was trained on cannot be read: {error}") from None
@@ -309,9 +310,7 @@ def read_plan(run: RunFolder) -> Plan:
             f"the images of {data.source} are not those that {run.path} was trained on (fingerprint "
             f"{images.fingerprint[:8]} instead of {data.fingerprint[:8]}): put them back, or start a new run"
         )
-    parts = run.read("split.json", "parts")["parts"]
-    rows = {name: torch.tensor(part["rows"], dtype=torch.int64) for name, part in parts.items()}
-    split = Split(**rows, how={name: parts[name]["how"] for name in parts})
+    split = read_split(run, images)
     choices = [Choice(**choice) for choice in run.choices]
     return Plan(recipe, recipe, choices, images, split, run.read("floors.json"))
 

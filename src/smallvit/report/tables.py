@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from smallvit.console import duration, printable, tell
 from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
@@ -37,14 +38,14 @@ def _print(table: Any) -> None:
 def _row(table: Any, label: str, entry: Mapping[str, Any], *more: str, style: str = "") -> None:
     from rich.text import Text
 
+    if entry.get("accuracy") is None:  # a floor that was not computed
+        return
     low, high = entry["interval"]
-    table.add_row(Text(label), f"{entry['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", *more, style=style)
+    table.add_row(Text(printable(label)), f"{entry['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", *more, style=style)
 
 
 def results_table(runs: Sequence[RunFolder]) -> None:
     """Every run beside the floors; their mean where they are replicates of one method, folds as one where they are all."""
-    from smallvit.console import duration
-
     if len(runs) > 1 and (folder := folds_together(runs)):
         folds_table(folder, runs)
         return
@@ -52,7 +53,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     part = results[0]["evaluated_part"]
     if part is None:
         for run in runs:
-            print(_unjudged(run))
+            tell(_unjudged(run))
         return
     how = " of a k-NN on the features" if results[0].get("judged_by") == "k-NN" else ""
     images = f"{results[0]['parts'][part]['n']:,} images"
@@ -74,13 +75,11 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         _say_balanced(result["parts"][part], run.path.name if len(runs) > 1 else "")
         score = run_score(run.recipe.model.name if len(runs) == 1 else run.path.name, result["parts"][part], 0)
         verdict = against_floors(score, floor_scores(result["floors"]), result.get("judged_by") == "k-NN")
-        print(f"{verdict.word}: {verdict.text}")
+        tell(f"{verdict.word}: {verdict.text}")
 
 
 def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     """All folds together, then each; what they reach as one model where there is a test part; floors over all folds."""
-    from smallvit.console import duration
-
     results = fold_results(folder)
     judged, model = results["parts"]["left_out"], results["model"]
     table = _table(
@@ -98,9 +97,9 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     _print(table)
     _say_balanced(judged)
     verdict = against_floors(run_score(model["name"], judged, 0), floor_scores(results["floors"]))
-    print(f"{verdict.word}: {verdict.text}")
+    tell(f"{verdict.word}: {verdict.text}")
     if n := results["suspected_labels"]:
-        print(
+        tell(
             f"{n:,} labels are probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
         )
 
@@ -122,7 +121,7 @@ def _say_balanced(result: Mapping[str, Any], label: str = "") -> None:
         return
     least, most = class_sizes(result)
     between = "" if (pair := result.get("balanced_interval")) is None else f" ({pair[0]:.1%} to {pair[1]:.1%})"
-    print(
+    tell(
         f"{label + ': ' if label else ''}balanced accuracy {result['balanced_accuracy']:.1%}{between}: "
         f"every class counts the same, those of {least:,} images and those of {most:,}"
     )
@@ -148,7 +147,7 @@ def probe_table(probed: Mapping[str, Any]) -> None:
         _row(table, floor["label"], floor, style="dim")
     _print(table)
     for entry in probes:
-        print(f"{entry['label']}: {entry['why']}")
+        tell(f"{entry['label']}: {entry['why']}")
 
 
 def _worst_table(result: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from smallvit.recipe import flat
 from smallvit.runs.axes import Place, in_order, listed, replicate_word, several
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import Member, final_members, is_group, replicate_of
+from smallvit.runs.stored_answers import read_answers
 
 LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
@@ -282,15 +283,8 @@ def _right(first: RunFolder, second: RunFolder) -> tuple[NDArray[np.bool_], NDAr
 
 def _predictions(run: RunFolder) -> dict[int, tuple[int, bool]]:
     """Row of the image set -> its class, and whether the run was right."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        stored: dict[str, Any] = load_file(run.path / "predictions.safetensors")
-        answers_N = stored["probabilities"].argmax(1)
-        columns = (stored["rows"].tolist(), stored["labels"].tolist(), answers_N.tolist())
-    except (OSError, SafetensorError, KeyError) as error:
-        raise RunError(f"{run.path} has no predictions to compare: {error}") from None
+    _, rows_N, labels_N, probabilities_NK = read_answers(run.path)
+    columns = (rows_N.tolist(), labels_N.tolist(), probabilities_NK.argmax(1).tolist())
     return {row: (label, label == answer) for row, label, answer in zip(*columns, strict=True)}
 
 

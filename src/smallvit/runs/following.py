@@ -5,7 +5,6 @@ Their folders are the only source, and only what was appended since the last loo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 from smallvit import console
 from smallvit.runs.staged import run_name
+from smallvit.runs.stored import Record
 
 MOST_SHOWN = 8  # bars, or names in a line; of more runs those that are running, and a count of the others
 
@@ -50,13 +50,13 @@ class Follower:
 
     def _take(self, line: bytes) -> None:
         try:
-            record = json.loads(line)
-            self.step, self.steps = record["step"], record.get("steps", self.steps)
-        except (ValueError, KeyError, TypeError):  # it is only looked at here; reading the run says what is wrong
+            record = Record.model_validate_json(line)
+        except ValueError:  # it is only looked at here; reading the run says what is wrong
             return
-        if "val_accuracy" in record:
-            self.course.append((self.share, record["val_accuracy"]))
-            self.note = f"val {record['val_accuracy']:.1%}"
+        self.step, self.steps = record.step, record.steps or self.steps
+        if record.val_accuracy is not None:
+            self.course.append((self.share, record.val_accuracy))
+            self.note = f"val {record.val_accuracy:.1%}"
         elif self.note == "starting":
             self.note = ""
 
@@ -97,7 +97,10 @@ class Bars:
         self.all = progress.add_task("all runs", total=total, note="") if total is None or total > MOST_SHOWN else None
 
     def started(self, path: Path) -> None:
-        self.active[path] = (Follower(path), self.progress.add_task(run_name(path), total=1, note="starting"))
+        self.active[path] = (
+            Follower(path),
+            self.progress.add_task(console.printable(run_name(path)), total=1, note="starting"),
+        )
 
     def ended(self, path: Path) -> None:
         self._show(*self.active[path])

@@ -64,7 +64,7 @@ def device_for(asked: str, run: RunFolder | None = None) -> torch.device:
     """
     if asked != "auto":
         return check_device(asked)
-    kind = torch.device(run.recipe.device).type if run else "cuda" if torch.cuda.is_available() else "cpu"
+    kind = run.recipe.device.partition(":")[0] if run else "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return check_device(kind)
     except UsageError:
