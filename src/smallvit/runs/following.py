@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smallvit import console
+from smallvit.runs.shapes import Record
 from smallvit.runs.staged import run_name
-from smallvit.runs.stored import Record
 
 MOST_SHOWN = 8  # bars, or names in a line; of more runs those that are running, and a count of the others
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from smallvit.errors import RunError
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.stored import FindingFile, read_as
+from smallvit.runs.shapes import FindingFile
+from smallvit.runs.stored import read_as
 
 FINDINGS = "findings"  # the folder
 VERSION = 3  # raised when names or meanings of what is stored change; 1 had none
