@@ -140,6 +140,10 @@ class StoredScores(Stored):
     loss: float
     balanced_accuracy: Share | None = None
     balanced_interval: Interval | None = None
+    macro_f1: Share | None = None
+    macro_f1_interval: Interval | None = None
+    auroc: Share | None = None
+    auroc_interval: Interval | None = None
     per_class: list[StoredClass] = []
     confusion: list[list[Count]] = []
     of_fold: dict[str, Share] = {}
