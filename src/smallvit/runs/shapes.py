@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from smallvit.recipe import flat, validate
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=-1e-9, le=1 + 1e-9)]  # a mean of shares is rounded
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 Place = Annotated[int, Field(ge=0, lt=1 << 53)]
 Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
