@@ -26,15 +26,15 @@ def write_predictions(
     good = [(answer, answer.probabilities) for answer in answers if answer.probabilities is not None]
     classes = list(good[0][1]) if good else []
     more = [f"{word}_{place}" for place in range(2, min(top, len(classes)) + 1) for word in ("label", "probability")]
-    header = ["label", "probability", "file", *more, *(f"p_{name}" for name in classes if probabilities)]
-    rows = [
+    header: list[Any] = ["label", "probability", "file", *more, *(f"p_{name}" for name in classes if probabilities)]
+    rows: list[list[Any]] = [
         [name_cell(str(a.label)), a.probability, file_cell(a.file)]
         + [name_cell(value) if isinstance(value, str) else value for pair in a.top(top)[1:] for value in pair]
         + [of_class[name] for name in classes if probabilities]
         for a, of_class in good
     ]
     if path is None:
-        write_rows(sys.stdout, [[_shown(cell) for cell in row] for row in (header, *rows)])
+        write_rows(sys.stdout, [[_shown(cell) for cell in row] for row in [header, *rows]])
     else:
         # surrogateescape: a file name that is not UTF-8 is written as the bytes it has.
         with (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smallvit import console
-from smallvit.runs.shapes import Record
+from smallvit.runs.shapes import Progress
 from smallvit.runs.staged import run_name
 
 MOST_SHOWN = 8  # bars, or names in a line; of more runs those that are running, and a count of the others
@@ -50,7 +50,7 @@ class Follower:
 
     def _take(self, line: bytes) -> None:
         try:
-            record = Record.model_validate_json(line)
+            record = Progress.model_validate_json(line)
         except ValueError:  # it is only looked at here; reading the run says what is wrong
             return
         self.step, self.steps = record.step, record.steps or self.steps

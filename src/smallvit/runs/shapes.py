@@ -60,7 +60,7 @@ class RecipeFile(Stored):
     @model_validator(mode="after")
     def _a_recipe(self) -> RecipeFile:
         recipe = validate(self.resolved)
-        if missing := {"seed", "data", "model", "objective"} - recipe.model_fields_set:
+        if missing := {"seed", "data", "model"} - recipe.model_fields_set:
             raise ValueError(f"the recipe that it resolved to has no {min(missing)}")
         if left := [key for key, value in flat(self.resolved).items() if value == "auto"]:
             raise ValueError(f"{left[0]} is still auto in the recipe that it resolved to")
@@ -313,16 +313,21 @@ class FindingFile(Stored):
     labels: dict[str, list[str]]
 
 
-class Record(Stored):
+class Progress(Stored):
+    """How far a run is: what is looked at while it writes."""
+
+    step: Annotated[int, Field(ge=1, lt=1 << 53)]
+    steps: Annotated[int, Field(ge=1, lt=1 << 53)] | None = None
+    val_accuracy: Share | None = None
+
+
+class Record(Progress):
     """A line of metrics.jsonl. What else was measured stands in it, too."""
 
     kind: str
-    step: Annotated[int, Field(ge=1, lt=1 << 53)]
     epoch: Count = 0
-    steps: Annotated[int, Field(ge=1, lt=1 << 53)] | None = None
     seconds: Seconds
     parts: dict[str, Annotated[float, Field(allow_inf_nan=True)]] = {}
-    val_accuracy: Share | None = None
     spread: float | None = None
     effective_rank: float | None = None
 
