@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smallvit.api import (
         Explanation,
+        Export,
         Group,
         Prediction,
         Run,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         embed,
         evaluate,
         explain,
+        export,
         make_recipe,
         predict,
         predict_proba,
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
         resume,
         run_study,
         train,
+        train_longer,
         train_seeds,
         tune,
     )
     from smallvit.api import report as write_report
     from smallvit.checking.check import CheckReport, check
     from smallvit.demo import demo as run_demo
+    from smallvit.doctor.doctor import doctor as run_doctor
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
 
@@ -41,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckReport",
     "Explanation",
+    "Export",
     "Group",
     "Prediction",
     "Recipe",
@@ -53,6 +58,7 @@ __all__ = [
     "embed",
     "evaluate",
     "explain",
+    "export",
     "make_recipe",
     "predict",
     "predict_proba",
@@ -61,14 +67,16 @@ __all__ = [
     "report_study",
     "resume",
     "run_demo",
+    "run_doctor",
     "run_study",
     "train",
+    "train_longer",
     "train_seeds",
     "tune",
     "write_report",
 ]
 
-# Where a name is not its own in api.py. `demo` and `report` are modules too, and a module wins over a lazy name.
+# Where a name is not its own in api.py. `demo`, `doctor` and `report` are modules too, and a module wins over a lazy name.
 _HOME = {
     "CheckReport": ("checking.check", "CheckReport"),
     "Recipe": ("recipe", "Recipe"),
@@ -76,6 +84,7 @@ _HOME = {
     "UsageError": ("errors", "UsageError"),
     "check": ("checking.check", "check"),
     "run_demo": ("demo", "demo"),
+    "run_doctor": ("doctor.doctor", "doctor"),
     "write_report": ("api", "report"),
 }
 

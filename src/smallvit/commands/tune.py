@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import typer
 
 from smallvit.commands import STARTED
+from smallvit.commands.early import refuse_data
 from smallvit.commands.options import Spec, announce, asked_for, flag, show_results, takes
 from smallvit.console import tell
 
@@ -23,6 +25,7 @@ from smallvit.console import tell
 )
 def tune(**given: Any) -> None:
     """Find the settings that suit these images: trials in a given time, best.toml, and a model trained with it."""
+    refuse_data(given)
     announce(given["quiet"])
     from smallvit import api
     from smallvit.tuning.page import about_gain
@@ -35,4 +38,4 @@ def tune(**given: Any) -> None:
         tell(f"{verdict.word}. {verdict.text}")
     show_results([api.Run(tuned.final.path)], tuned.folder / "report.html", given["quiet"])
     if not given["quiet"]:
-        tell(f"recipe: smallvit train DATA --recipe {tuned.recipe}")
+        tell(f"recipe: smallvit train {shlex.quote(given['data'])} --recipe {tuned.recipe}")

@@ -22,15 +22,17 @@ def stored_objective(run: RunFolder, recipe: Recipe) -> type[Objective]:
     return known[recipe.objective.name]
 
 
-def read_split(run: RunFolder, images: ImageSet) -> Split:
-    """The rows of each part, which are among the images."""
+def read_split(run: RunFolder, images: ImageSet | None = None) -> Split:
+    """The rows of each part, which are among the images where these are known."""
     stored = run.read("split.json")
     parts, file = stored["parts"], run.path / "split.json"
     if missing := {"train", "val", "test"} - parts.keys():
         raise RunError(f"{file} is damaged: it has no part {min(missing)}")
-    if tuple(stored["class_names"]) != images.class_names:
+    if images is not None and tuple(stored["class_names"]) != images.class_names:
         raise RunError(f"{file} is damaged: its classes are not those of the images")
     rows = {name: torch.tensor(part["rows"], dtype=torch.int64) for name, part in parts.items()}
-    if not len(rows["train"]) or int(torch.cat([*rows.values()]).max()) >= len(images):
+    if not len(rows["train"]):
+        raise RunError(f"{file} is damaged: its part train holds no images")
+    if images is not None and int(torch.cat([*rows.values()]).max()) >= len(images):
         raise RunError(f"{file} is damaged: its rows are not those of {len(images):,} images")
     return Split(**rows, how={name: parts[name]["how"] for name in parts})

@@ -14,6 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
+from smallvit.console import several
 from smallvit.errors import RunError
 from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import Backbone
@@ -38,7 +39,29 @@ def load_state(path: Path, t: Training) -> dict[str, Any]:
     tensors, header = read_tensors(path)
     stored = _checked(path, header)
     if header.get("total") not in (t.planned, t.decision.total if t.decision else t.planned):
-        raise RunError(f"{path} belongs to a run of {header.get('total')} steps, not of {t.total}")
+        raise RunError(f"{path} belongs to a run of {several(header.get('total') or 0, 'step')}, not of {t.total}")
+    _fill(path, t, tensors)
+    t.done = stored.done
+    t.best = Best.stored(header["best"])
+    return dict(header.get("log", {}))
+
+
+def go_on_from(path: Path, t: Training) -> str:
+    """Begin where another run ended, in a training that has taken no step; what was taken over, in words."""
+    tensors, header = read_tensors(path)
+    if "done" in header:
+        _checked(path, header)
+        _fill(path, t, tensors)
+        return f"all of its training after {several(int(header['done']), 'step')}; the learning rate runs its course once more"
+    try:
+        for backbone in filter(None, (t.step.backbone, t.ema.module if t.ema is not None else None)):
+            backbone.model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError(f"{path} does not fit the model of its recipe: {error}") from None
+    return "the weights of its model; the state of its training is gone, so the optimizer begins anew"
+
+
+def _fill(path: Path, t: Training, tensors: Mapping[str, Tensor]) -> None:
     try:
         t.step.load_state_dict(_under("step", tensors))
         if t.ema is not None:
@@ -56,9 +79,6 @@ def load_state(path: Path, t: Training) -> dict[str, Any]:
         raise RunError(f"{path} does not fit the model of its recipe: {error}") from None
     if broken := [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]:
         raise RunError(f"{path} is damaged: {broken[0]} holds values that are no numbers")
-    t.done = stored.done
-    t.best = Best.stored(header["best"])
-    return dict(header.get("log", {}))
 
 
 class Window(BaseModel):
