@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from smallvit.durations import parse_duration
 from smallvit.errors import RunError, UsageError
 from smallvit.mistakes import NO_FLAGS, mistakes_in_words
 from smallvit.recipes import read_preset
@@ -334,17 +335,6 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--set {path.strip()}: {error}") from None
     return path.strip(), value
-
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `3m`, `1.5h`; a bare number is seconds."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not match or float(match[1]) == 0:
-        raise UsageError(f"{text!r} is no duration: write 90s, 3m or 1.5h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
