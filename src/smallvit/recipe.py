@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from smallvit.durations import parse_duration
 from smallvit.errors import RunError, UsageError
 from smallvit.mistakes import NO_FLAGS, mistakes_in_words
 from smallvit.recipes import read_preset
+from smallvit.recipes.durations import parse_duration
 
 Auto = Literal["auto"]
 MOST = 1 << 53  # of a whole number that a JSON file holds exactly

@@ -16,7 +16,6 @@ import torch
 
 from smallvit.console import duration, quiet, say, several, warn
 from smallvit.data.kept import Data, hold
-from smallvit.durations import parse_duration
 from smallvit.errors import RunError, UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.cut_short import most_trials
@@ -24,6 +23,7 @@ from smallvit.planning.flags import make_recipe
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan, show_plan
 from smallvit.recipe import Recipe, with_settings
+from smallvit.recipes.durations import parse_duration
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Side, compare_two
 from smallvit.runs.executor import Launch, Listed, run_all, wait_for_others
