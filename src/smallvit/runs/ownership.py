@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from smallvit.errors import RunError
+from smallvit.runs.atomic import remove_parts
 
 LOCK = Path("state", "lock")
 
@@ -30,10 +31,12 @@ def sole_owner(folder: Path) -> Iterator[None]:
     with file:
         if not _lock(file) or not _is_still_at(file, place):
             raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
-        _remove_parts(folder)
-        file.truncate(0)
-        file.write(f"{this_host()} {os.getpid()}\n")  # for those who look on; the lock is the lock
-        file.flush()
+        for inside in (folder, place.parent, folder / "findings"):
+            remove_parts(inside)
+        with suppress(OSError):  # for those who look on; the lock is the lock
+            file.truncate(0)
+            file.write(f"{this_host()} {os.getpid()}\n")
+            file.flush()
         yield
 
 
@@ -44,9 +47,11 @@ def this_host() -> str:
 def owner_of(folder: Path) -> str:
     """The machine on which a run is or was worked on; empty where nobody did."""
     try:
-        return (folder / LOCK).read_text(encoding="utf-8", errors="replace").partition(" ")[0]
+        with (folder / LOCK).open(encoding="utf-8", errors="replace") as file:
+            host = file.read(100).partition(" ")[0]
     except OSError:
         return ""
+    return host if host.isprintable() else ""
 
 
 def refuse_owned(folder: Path) -> None:
@@ -85,9 +90,3 @@ def _is_still_at(file: TextIO, place: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), place.stat())
     except OSError:
         return False
-
-
-def _remove_parts(folder: Path) -> None:
-    """What a kill in the middle of a write has left behind."""
-    for part in [*folder.glob(".*.part"), *(folder / "state").glob(".*.part")]:
-        part.unlink(missing_ok=True)
