@@ -186,8 +186,8 @@ def test_every_study_of_ours_runs_in_miniature(
 ) -> None:
     """At a laptop's scale, end to end: every arm one epoch on a few images, measures and claims included."""
     monkeypatch.setenv("SMALLVIT_MOST_EPOCHS", "1")
-    monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "32")
-    data = make_set(tmp_path / "set.npz", side=32, each=36)
+    monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "20")
+    data = make_set(tmp_path / "set.npz", side=32, classes=4, each=20)  # a batch of 64 at least
     study = read_study(name)
     sources = dict.fromkeys(sets_of(study, "laptop"), data) or {"": data}
     opened = smallvit.run_study(name, data=sources, seeds=1, draws=1, out=tmp_path / "study", show_progress=False)

@@ -77,6 +77,12 @@ def test_what_is_trained_first_takes_images_and_model_and_not_how_to_train() -> 
     assert last["share"] == 0.75 and last["lr"] == 1e-3
 
 
+def test_another_set_has_its_own_amount_of_images() -> None:
+    asked = {"data": "flowers", "per_class": 4, "model": "vit_nano", "first": {"data": "cifar10"}}
+    first, last = stages({}, asked)
+    assert first == {"data": "cifar10", "model": "vit_nano", "share": 0.5} and last["per_class"] == 4
+
+
 def test_settings_are_joined_key_by_key() -> None:
     assert merged({"settings": {"a": 1}, "lr": 1}, {"settings": {"b": 2}}) == {"settings": {"a": 1, "b": 2}, "lr": 1}
 
