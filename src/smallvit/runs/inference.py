@@ -14,7 +14,7 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.data.kept import Data, is_source, lent
-from smallvit.data.sources import open_source
+from smallvit.data.sources import Where, open_source
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.metrics import summary
@@ -113,7 +113,9 @@ def evaluate(
         return dict(fold_results(path)["parts"][part])  # each image by the models that left it out, as it was stored
     predictor = open_model(path, device)
     check_classes(predictor, path)
-    images, rows, labels = _own_images(path, run, part) if data is None else _other_images(data, predictor)
+    images, rows, labels = (
+        _own_images(path, run, part) if data is None else _other_images(data, predictor, run.recipe.data.dir)
+    )
     with fixed_threads(threads or resolved(run.recipe.threads)):
         return summary(predictor.logits(images, rows), labels, predictor.class_names)
 
@@ -134,11 +136,11 @@ def _own_images(path: Path, run: RunFolder, part: str) -> tuple[ImageSet, Tensor
     return plan.images, parts[part], plan.images.labels_N[parts[part]]
 
 
-def _other_images(data: Data, predictor: Predictor | Ensemble) -> tuple[ImageSet, Tensor, Tensor]:
-    """Another source, which rows of it, and their labels: classes are matched by name."""
+def _other_images(data: Data, predictor: Predictor | Ensemble, folder: str) -> tuple[ImageSet, Tensor, Tensor]:
+    """Another source, which rows of it, and their labels: classes are matched by name. Named sets lie where the run's does."""
     p, names = predictor.preparation, predictor.class_names
     with lent(data) as source:
-        images = open_source(str(source)).load(p.cache_size, p.fit, p.in_chans, p.white)
+        images = open_source(Where(str(source), folder)).load(p.cache_size, p.fit, p.in_chans, p.white)
     unknown = [name for name in images.class_names if name not in names]
     if unknown:
         raise DataError(
