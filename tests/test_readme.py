@@ -1,4 +1,4 @@
-"""What the README and the pages about diagnosis, folds and tuning show is run here: every `smallvit` line, and the Python blocks."""
+"""What the README and the pages about data sets, diagnosis, folds and tuning show is run here: every `smallvit` line, and the Python blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smallvit import Run
 from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, MOST_TRIALS
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-SHOWN = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("diagnosis", "folds", "tuning"))]
+SHOWN = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("datasets", "diagnosis", "folds", "tuning"))]
 BLOCKS = [
     block for page in SHOWN for block in re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 ]
@@ -51,6 +51,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, short: None) -> Path:
     root = tmp_path_factory.mktemp("readme")
     make_folder(root / "photos", {"cat": 30, "dog": 30})
     make_folder(root, {"new": 3})
+    (root / "lists").mkdir()
+    for part, rows in (("train", range(10)), ("val", range(10, 15)), ("test", range(15, 25))):
+        lines = [f"{klass}/{row:03d} {label}\n" for label, klass in enumerate(("cat", "dog")) for row in rows]
+        (root / "lists" / f"{part}.txt").write_text("".join(lines))
     (root / "new.jpg").write_bytes((root / "new" / "000.png").read_bytes())
     with contextlib.chdir(root):
         for line in FIRST:

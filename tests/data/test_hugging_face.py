@@ -109,7 +109,7 @@ def test_the_column_of_the_label_can_be_said(tmp_path: Path) -> None:
 def test_images_without_labels_are_for_pretraining(tmp_path: Path) -> None:
     part(4, "a").remove_columns("label").save_to_disk(tmp_path / "bare")
     assert len(open_source(str(tmp_path / "bare"), labelled=False).load(8, "crop", 3)) == 4
-    with pytest.raises((DataError, UsageError), match="which of them is the label|no column with labels"):
+    with pytest.raises((DataError, UsageError), match=r"which of them is the label|no column with labels"):
         open_source(str(tmp_path / "bare"))
 
 

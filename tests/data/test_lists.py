@@ -66,7 +66,7 @@ def test_numbers_without_folders_of_their_own_stay_numbers(photos: Path, tmp_pat
 def test_images_alone_for_pretraining(photos: Path, tmp_path: Path) -> None:
     name = write(tmp_path / "train.txt", "Forest/000", "Forest/001.png")
     assert len(load(photos, name, labelled=False)) == 2
-    with pytest.raises(DataError, match="train.txt, line 1: a path and a label are wanted"):
+    with pytest.raises(DataError, match=r"train\.txt, line 1: a path and a label are wanted"):
         load(photos, name)
 
 
@@ -105,6 +105,7 @@ def test_wrong_use(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_trained_and_evaluated_from_elsewhere(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMALLVIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     words = ("--lists", "train1.txt,val1.txt,test1.txt", *QUICK, "--img-size", "12", "--out", "run")
     ends_well(run_here("train", "photos", *words))

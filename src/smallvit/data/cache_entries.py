@@ -49,6 +49,8 @@ def clear(data: str | Path | None = None, stale: bool = False) -> list[Stored]:
         for note in cache_folder().glob("facts-*.json"):
             with contextlib.suppress(OSError):
                 note.unlink()
+        for written_out in cache_folder().glob("hf-*"):  # images of data sets of Hugging Face, as files
+            shutil.rmtree(written_out, ignore_errors=True)
     sweep(cache_folder())
     for entry in entries:
         try:

@@ -12,10 +12,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smallvit.console import bar, quiet, warn
+from smallvit.console import bar, warn
 from smallvit.data.cache import cache_folder, stamp
 from smallvit.data.imageset import UNLABELLED
 from smallvit.data.listed import PART_NAMES, Listed, Listing, Where
@@ -67,7 +68,8 @@ def hugging_face_listing(where: Where, labelled: bool = True) -> Listing:
         raise DataError(f"{folder} is damaged: remove it, and it is written anew") from None
     if labelled and classes == (UNLABELLED,):
         raise DataError(f"{where.source} has no column with labels; only `smallvit pretrain` does without")
-    return Listing(where.source, folder, items, classes, opened=where._replace(download=False))
+    source = where.source if by_name else str(Path(where.source).expanduser().absolute())
+    return Listing(where.source, folder, items, classes, opened=where._replace(source=source, download=False))
 
 
 # ---- loading -----------------------------------------------------------------------------------------
@@ -84,6 +86,23 @@ def _package() -> Any:
     return datasets
 
 
+@contextmanager
+def _network(allowed: bool) -> Iterator[None]:
+    """Where it is not allowed, both packages are told that there is none; their answers then come at once."""
+    import datasets.config
+    import huggingface_hub.constants
+
+    places: tuple[Any, ...] = (datasets.config, huggingface_hub.constants)
+    before = [place.HF_HUB_OFFLINE for place in places]
+    try:
+        for place in places:
+            place.HF_HUB_OFFLINE = place.HF_HUB_OFFLINE or not allowed
+        yield
+    finally:
+        for place, was in zip(places, before, strict=True):
+            place.HF_HUB_OFFLINE = was
+
+
 def _load(where: Where) -> dict[str, Any]:
     datasets = _package()
     name, configuration, _ = parse(where.source)
@@ -91,7 +110,7 @@ def _load(where: Where) -> dict[str, Any]:
     if int(datasets.__version__.partition(".")[0]) < 4:
         options["trust_remote_code"] = False  # later versions know no such code
     try:
-        with quiet():
+        with _network(where.download):
             found = datasets.load_dataset(name, configuration or None, **options)
     except Exception as error:  # its readers and the network raise nearly anything
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

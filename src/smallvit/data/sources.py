@@ -80,7 +80,8 @@ def _content(where: Where, labelled: bool) -> Listing | ArraySource:
     if where.download and not name.startswith(PREFIX):
         raise UsageError(f"--download: {name} is no named set; {nearest(name, named_sets())}")
     if where.lists:
-        return lists_listing(path, where.lists, labelled)._replace(opened=where)
+        whole = where._replace(source=str(path.absolute()), lists=whole_lists(where.lists, path))
+        return lists_listing(path, where.lists, labelled)._replace(opened=whole)
     if name.startswith(PREFIX):
         return hugging_face_listing(where, labelled)
     if path.is_file() and path.suffix.lower() in OPENERS:

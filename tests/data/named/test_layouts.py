@@ -12,7 +12,7 @@ import pytest
 import torch
 from miniatures import BUILDERS, as_large_as, cifar_batches, pickled, python_2_pickle
 
-from helpers import QUICK, ends_well, fails, run_here, truncate
+from helpers import PROJECT, QUICK, ends_well, fails, run_here, truncate
 from smallvit import Run
 from smallvit.data.imageset import ImageSet
 from smallvit.data.named.declared import named_sets
@@ -28,6 +28,16 @@ def load(name: str, folder: Path, size: int = 8) -> ImageSet:
 
 def test_every_set_with_files_has_a_miniature() -> None:
     assert {name for name, known in named_sets().items() if known.layouts} == {*BUILDERS}
+
+
+def test_the_page_has_every_set_with_its_counts() -> None:
+    page = (PROJECT / "docs" / "datasets.md").read_text(encoding="utf-8")
+    for name, known in named_sets().items():
+        row = next(line for line in page.splitlines() if line.startswith("|") and f"`{name}`" in line.split("|")[1])
+        for part, count in known.images.items():
+            assert f"{count:,} {part}".rstrip() in row
+        assert f"| {known.classes:,} |" in row and known.size in row
+        assert all(remote.digest.partition(":")[0] in row for remote in known.remotes)
 
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))

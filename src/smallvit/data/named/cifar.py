@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smallvit.console import say
 from smallvit.data.listed import Arrays
 from smallvit.data.named.declared import Layout, Remote, named
 from smallvit.errors import DataError
@@ -91,6 +92,7 @@ def cifar100(root: Path) -> Arrays:
         names = tuple(line for _, line in lines_of(root / "fine_label_names.txt"))
         parts = {part: _binary(root / f"{part}.bin", before=1) for part in ("train", "test")}
     else:
+        say(f"reading {root} (the binary files are read faster)")
         names = tuple(_word(name) for name in _entry(root / "meta", read_plain(root / "meta"), "fine_label_names"))
         parts = {part: _pickled(root / part, "fine_labels") for part in ("train", "test")}
     return _arrays(root, {part: [pair] for part, pair in parts.items()}, names)
@@ -117,6 +119,7 @@ def _ten(root: Path) -> Arrays:
     if (root / "test_batch.bin").exists():
         pairs = {part: [_binary(root / f"{name}.bin") for name in names] for part, names in files.items()}
     else:
+        say(f"reading {root} (the binary files are read faster)")
         pairs = {part: [_pickled(root / name, "labels") for name in names] for part, names in files.items()}
     return _arrays(root, pairs, CLASSES)
 

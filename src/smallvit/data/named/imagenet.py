@@ -32,7 +32,7 @@ def imagenet(root: Path) -> Listing:
     images={"train": 126_689, "test": 5000},
     classes=100,
     layouts=(Layout("imagenet100", ("train", "val")), *WHOLE),
-    size="13 GB alone, or the whole ImageNet",
+    size="13 GB",
     origin=ORIGIN,
 )
 def imagenet100(root: Path) -> Listing:
