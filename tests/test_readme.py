@@ -16,7 +16,10 @@ from smallvit import Run
 from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, MOST_TRIALS
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-SHOWN = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("datasets", "diagnosis", "folds", "tuning"))]
+SHOWN = [
+    PROJECT / "README.md",
+    *(PROJECT / "docs" / f"{name}.md" for name in ("datasets", "diagnosis", "folds", "tuning")),
+]
 BLOCKS = [
     block for page in SHOWN for block in re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 ]
