@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smallvit.api import (
         Explanation,
+        Export,
         Group,
         Prediction,
         Run,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         embed,
         evaluate,
         explain,
+        export,
         make_recipe,
         predict,
         predict_proba,
@@ -41,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckReport",
     "Explanation",
+    "Export",
     "Group",
     "Prediction",
     "Recipe",
@@ -53,6 +56,7 @@ __all__ = [
     "embed",
     "evaluate",
     "explain",
+    "export",
     "make_recipe",
     "predict",
     "predict_proba",

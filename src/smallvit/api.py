@@ -40,6 +40,7 @@ from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, 
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
+from smallvit.shipping.export import Export, export
 from smallvit.studies.record import is_study
 from smallvit.studies.reporting import report_study
 from smallvit.studies.study import finished_runs, resume_study, run_study
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 # From opened.py, flags.py, inference.py, prediction.py, execution.py, tune.py and study.py; all others are below.
 __all__ = [
     "FLAGS",
+    "Export",
     "Group",
     "Prediction",
     "Run",
@@ -63,6 +65,7 @@ __all__ = [
     "embed",
     "embeddings",
     "evaluate",
+    "export",
     "floors_for",
     "make_recipe",
     "open_runs",

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from smallvit.commands import look, stock, study, train, tune
+from smallvit.commands import look, ship, stock, study, train, tune
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ for command in (
     look.evaluate,
     look.predict,
     look.embed,
+    ship.export,
     look.diagnose,
     look.compare,
     look.report,

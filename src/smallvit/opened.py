@@ -16,6 +16,7 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
 from smallvit.runs.prediction import Images, embed, predict, predict_proba
+from smallvit.shipping.export import Export, export
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.types import Prediction
 
@@ -75,6 +76,10 @@ class Run(RunFolder):
         """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
         return open_predictor(self.path, device)
 
+    def export(self, format: str, out: str | Path | None = None, *, overwrite: bool = False) -> Export:
+        """Written for use elsewhere, as onnx, torch-export, timm or hf, and compared with the run on real images."""
+        return export(self.path, format, out, overwrite=overwrite)
+
 
 class Group:
     """Runs that differ in seed or fold, in one folder: they answer as one model, by the mean of their probabilities."""
@@ -111,6 +116,10 @@ class Group:
     def predictor(self, device: str = "auto") -> Ensemble:
         """Logits and probabilities of files, arrays, PIL images and tensors."""
         return open_ensemble(self.path, device)
+
+    def export(self, format: str, out: str | Path | None = None, *, overwrite: bool = False) -> Export:
+        """Written for use elsewhere, as onnx, torch-export, and compared with the group on real images."""
+        return export(self.path, format, out, overwrite=overwrite)
 
 
 def _classes(run: RunFolder) -> tuple[str, ...]:

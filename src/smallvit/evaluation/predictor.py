@@ -130,6 +130,9 @@ class Predictor:
             return
         if rows is not None:
             raise UsageError("rows choose from an ImageSet; of other images give those that are meant")
+        if isinstance(images, Tensor) and self.preparation.are_squares(images):
+            yield from images.to(self.device).split(batch_size)
+            return
         pictures = listed(images, self.preparation.in_chans)
         for start in range(0, len(pictures), batch_size):
             with many_reads():
