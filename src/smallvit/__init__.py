@@ -30,12 +30,14 @@ if TYPE_CHECKING:
         resume,
         run_study,
         train,
+        train_longer,
         train_seeds,
         tune,
     )
     from smallvit.api import report as write_report
     from smallvit.checking.check import CheckReport, check
     from smallvit.demo import demo as run_demo
+    from smallvit.doctor.doctor import doctor as run_doctor
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
 
@@ -65,14 +67,16 @@ __all__ = [
     "report_study",
     "resume",
     "run_demo",
+    "run_doctor",
     "run_study",
     "train",
+    "train_longer",
     "train_seeds",
     "tune",
     "write_report",
 ]
 
-# Where a name is not its own in api.py. `demo` and `report` are modules too, and a module wins over a lazy name.
+# Where a name is not its own in api.py. `demo`, `doctor` and `report` are modules too, and a module wins over a lazy name.
 _HOME = {
     "CheckReport": ("checking.check", "CheckReport"),
     "Recipe": ("recipe", "Recipe"),
@@ -80,6 +84,7 @@ _HOME = {
     "UsageError": ("errors", "UsageError"),
     "check": ("checking.check", "check"),
     "run_demo": ("demo", "demo"),
+    "run_doctor": ("doctor.doctor", "doctor"),
     "write_report": ("api", "report"),
 }
 

@@ -16,6 +16,7 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
 from smallvit.runs.prediction import Images, embed, predict, predict_proba
+from smallvit.runs.relocation import relocate
 from smallvit.shipping.export import Export, export
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.types import Prediction
@@ -128,15 +129,16 @@ def _classes(run: RunFolder) -> tuple[str, ...]:
 
 def diagnose(
     folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
-    device: str = "auto", show_progress: bool = True,
+    device: str = "auto", show_progress: bool = True, data: str | Path | None = None,
 ) -> list[Finding]:  # fmt: skip
     """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
 
-    `against` is another run or a model's name.
+    `against` is another run or a model's name; `data` is where the images of the run are now, if they were moved.
     """
     from smallvit.diagnosis.diagnose import diagnose as measure_run
 
     with quiet(not show_progress):
+        relocate(folder, data)
         findings = measure_run(folder, against, images, threads, device)
         report([Run(folder)], Path(folder) / "report.html")
     return findings

@@ -19,7 +19,8 @@ from smallvit.checking.survey import Survey, damaged, survey
 from smallvit.console import quiet
 from smallvit.data.imageset import ImageSet
 from smallvit.data.kept import Data, lent
-from smallvit.data.sources import open_source, where_of
+from smallvit.data.kinds import where_of
+from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError
 from smallvit.models.features import count_parameters

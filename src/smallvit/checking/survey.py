@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 from smallvit.console import bar, quiet
 from smallvit.data.cache import below
 from smallvit.data.folders import visible_folders
-from smallvit.data.images import GREY_MODES, SUFFIXES, Unreadable, many_reads, open_image, read_image
-from smallvit.data.listed import Listed
+from smallvit.data.images import GREY_MODES, Unreadable, many_reads, open_image, read_image
+from smallvit.data.listed import SUFFIXES, Listed, Where, shown
 from smallvit.data.rasters import open_raster
-from smallvit.data.sources import Where, listing_of, shown
+from smallvit.data.sources import listing_of
 
 T = TypeVar("T")
 R = TypeVar("R")

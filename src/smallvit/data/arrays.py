@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from smallvit.data.images import FULL_WHITE, Fit, cannot_convert, convert, convertible, fit_square
-from smallvit.data.imageset import UNLABELLED, ImageSet, fingerprint, may_mirror, pixel_digest
+from smallvit.data.imageset import ImageSet, fingerprint, may_mirror, pixel_digest
+from smallvit.data.listed import UNLABELLED
 from smallvit.data.rasters import MOST_CHANNELS, looks_channels_first
 from smallvit.errors import DataError, UsageError
 

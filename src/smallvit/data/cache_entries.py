@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smallvit.console import quiet
-from smallvit.data.cache import META, cache_folder, listing_key, stamps_of, sweep
-from smallvit.data.sources import Where, listing_of
+from smallvit.console import quiet, several
+from smallvit.data.cache import META, listing_key, stamps_of, sweep
+from smallvit.data.cache_folder import cache_folder
+from smallvit.data.listed import Where
+from smallvit.data.sources import listing_of
 from smallvit.errors import DataError, UsageError
 
 
@@ -68,9 +70,8 @@ def _entry(path: Path) -> Stored:
     try:
         meta = json.loads((path / META).read_text(encoding="utf-8"))
         decoding, source, images = meta["decoding"], str(meta["source"]), len(meta["kept"])
-        stale = not _is_current(
-            path.name.removeprefix("images-"), Where(**(meta.get("opened") or {"source": source})), decoding
-        )
+        opened = Where(**(meta.get("opened") or {"source": source}))
+        stale = not _is_current(path.name.removeprefix("images-"), opened, decoding)
         about = (int(decoding["size"]), str(decoding["fit"]), int(decoding["channels"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Stored(path, "?", 0, 0, "?", 0, int(size), used, stale=True)
@@ -84,9 +85,8 @@ def _is_current(key: str, where: Where, decoding: dict[str, Any]) -> bool:
             listing = listing_of(where, labelled=False)
     except (DataError, UsageError, OSError):
         return False
-    return (
-        listing is not None
-        and listing_key(listing.root, stamps_of(item.path for item in listing.items), decoding) == key
+    return listing is not None and key == listing_key(
+        listing.root, stamps_of(item.path for item in listing.items), decoding
     )
 
 
@@ -94,9 +94,9 @@ def cache_lines(entries: Sequence[Stored], removed: bool = False) -> Iterator[st
     """One line for each entry of the cache, and their sum."""
     for entry in entries:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
-        kind = f"{entry.size} px, {entry.fit}, {entry.channels} channel{'s' * (entry.channels != 1)}"
+        kind = f"{entry.size} px, {entry.fit}, {several(entry.channels, 'channel')}"
         note = "stale" if entry.stale else ""
-        yield f"{entry.bytes / 1e6:9.1f} MB  {entry.images:>8,} images  {kind:<24}  {used}  {note:<5}  {entry.source}"
+        yield f"{entry.bytes / 1e6:9.1f} MB  {several(entry.images, 'image'):>15}  {kind:<24}  {used}  {note:<5}  {entry.source}"
     word = "removed" if removed else "in all"
     total = sum(entry.bytes for entry in entries) / 1e6
-    yield f"{total:9.1f} MB {word}, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'} in {cache_folder()}"
+    yield f"{total:9.1f} MB {word}, {several(len(entries), 'entry')} in {cache_folder()}"

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from smallvit.console import bar, warn
-from smallvit.data.cache import cache_folder, stamp
-from smallvit.data.imageset import UNLABELLED
-from smallvit.data.listed import PART_NAMES, Listed, Listing, Where
+from smallvit.data.cache import stamp
+from smallvit.data.cache_folder import cache_folder
+from smallvit.data.kinds import HUGGING_FACE
+from smallvit.data.listed import PART_NAMES, UNLABELLED, Listed, Listing, Where
 from smallvit.data.memory import columns_of
 from smallvit.errors import DataError, UsageError
 
-PREFIX = "hf:"
 TABLE = "listing.json"
 LAYOUT = 1
 ENDINGS = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp", b"II*\0": ".tif", b"MM\0*": ".tif"}  # fmt: skip
@@ -39,21 +39,15 @@ class Name(NamedTuple):
 
 
 def parse(source: str) -> Name:
-    rest, _, column = source.removeprefix(PREFIX).partition("#")
+    rest, _, column = source.removeprefix(HUGGING_FACE).partition("#")
     name, _, configuration = rest.partition("@")
     if not name:
         raise UsageError(f"{source!r}: a name is missing; write hf:NAME, hf:NAME@CONFIGURATION or hf:NAME#LABEL-COLUMN")
     return Name(name, configuration, column)
 
 
-def is_saved(folder: Path) -> bool:
-    """Whether `save_to_disk` of a Dataset or a DatasetDict wrote this folder."""
-    single = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
-    return single or (folder / "dataset_dict.json").is_file()
-
-
 def hugging_face_listing(where: Where, labelled: bool = True) -> Listing:
-    by_name = where.source.startswith(PREFIX)
+    by_name = where.source.startswith(HUGGING_FACE)
     parts = _load(where) if by_name else _from_disk(Path(where.source).expanduser())
     key = _key(where.source, parts) if by_name else _key_of_files(Path(where.source).expanduser())
     column = parse(where.source).column if by_name else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,9 @@ PART_NAMES = {
     **dict.fromkeys(("val", "valid", "validation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+RASTER_SUFFIXES = frozenset([".npy", ".tif", ".tiff"])
+SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", *RASTER_SUFFIXES])
+UNLABELLED = "unlabelled"  # the one class of images without labels
 DATA_FOLDER = "SMALLVIT_DATA"  # the environment variable that says where named sets lie
 
 
@@ -52,3 +56,8 @@ class Arrays(NamedTuple):
     class_names: tuple[str, ...]
     parts: dict[str, np.ndarray]  # rows; empty where the set has no parts
     mirrors: bool = True
+
+
+def shown(path: str | Path) -> str:
+    """A name that can be printed and stored: bytes that are not UTF-8, from old archives, become \\xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

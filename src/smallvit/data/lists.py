@@ -10,9 +10,7 @@ import re
 from pathlib import Path
 
 from smallvit.console import warn
-from smallvit.data.images import SUFFIXES
-from smallvit.data.imageset import UNLABELLED
-from smallvit.data.listed import PART_NAMES, Listed, Listing
+from smallvit.data.listed import PART_NAMES, SUFFIXES, UNLABELLED, Listed, Listing
 from smallvit.data.named.reading import lines_of
 from smallvit.errors import DataError, UsageError
 
@@ -24,6 +22,8 @@ def lists_of(text: str, root: Path) -> dict[str, Path]:
 
     A part is said (`val=FILE`), or told by the name of the file; three lists without either are train, val and test.
     """
+    if not root.is_dir():
+        raise DataError(f"{root}: with --lists, data is the folder that the paths in them start from")
     given = [entry.strip() for entry in text.split(",") if entry.strip()]
     said = {
         entry: entry.partition("=")[::2] if entry.partition("=")[0] in PART_NAMES else ("", entry) for entry in given
@@ -61,8 +61,6 @@ def whole_lists(text: str, root: Path) -> str:
 
 
 def lists_listing(root: Path, text: str, labelled: bool = True) -> Listing:
-    if not root.is_dir():
-        raise DataError(f"{root}: with --lists, data is the folder that the paths in them start from")
     root = root.absolute()
     items: dict[Path, Listed] = {}
     again, folders = 0, _Folders()

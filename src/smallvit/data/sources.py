@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from pathlib import Path
 from typing import Protocol
 
 from smallvit.console import warn
 from smallvit.data.arrays import ArraySource, npz_source
-from smallvit.data.files import FileSource, shown
-from smallvit.data.folders import folder_listing, image_files
-from smallvit.data.hugging_face import PREFIX, hugging_face_listing, is_saved
+from smallvit.data.files import FileSource
+from smallvit.data.folders import image_files, list_folder
+from smallvit.data.hugging_face import hugging_face_listing
 from smallvit.data.images import Fit
 from smallvit.data.imageset import ImageSet
-from smallvit.data.listed import PART_NAMES, Arrays, Listing, Where
+from smallvit.data.kinds import HUGGING_FACE, kind_of, where_of
+from smallvit.data.listed import PART_NAMES, Arrays, Listing, Where, shown
 from smallvit.data.lists import lists_listing, whole_lists
 from smallvit.data.named.declared import data_folder, named_sets
 from smallvit.data.named.opening import is_named, open_named
-from smallvit.data.tables import table_listing
-from smallvit.errors import DataError, UsageError, nearest
+from smallvit.data.tables import list_table
 from smallvit.recipe import DataSpec
 
-__all__ = ["PART_NAMES", "Source", "Where", "image_files", "listing_of", "open_source", "settled", "shown", "where_of"]
+__all__ = ["PART_NAMES", "Source", "Where", "image_files", "listing_of", "open_source", "settled", "shown"]
 
 
 class Source(Protocol):
@@ -41,17 +41,13 @@ class Source(Protocol):
     def load(self, size: int, fit: Fit, channels: int, white: int | None = None, limit_gb: float = ...) -> ImageSet: ...
 
 
-def where_of(data: DataSpec) -> Where:
-    return Where(data.source, data.dir, data.lists, data.download, data.incomplete)
-
-
 def settled(data: DataSpec) -> dict[str, str | bool]:
     """Keys of the section `data` as they mean the same from any folder and at any time: whole paths, nothing to fetch."""
     folder = Path(data.source).expanduser().absolute()
     if is_named(where_of(data)):
         has_files = bool(named_sets()[data.source].layouts)
         return {"dir": str(data_folder(data.dir)) if has_files else data.dir, "download": False}
-    if data.source.startswith(PREFIX):
+    if data.source.startswith(HUGGING_FACE):
         return {"download": False}
     lists = {"lists": whole_lists(data.lists, folder)} if data.lists else {}
     return {"source": str(folder.resolve()), "download": False, **lists}
@@ -67,40 +63,29 @@ def listing_of(where: str | Where, labelled: bool = True) -> Listing | None:
     """The files of a source, and nothing read of them yet; None where it is arrays."""
     where = Where(where) if isinstance(where, str) else where
     path = Path(where.source).expanduser()
-    if path.suffix.lower() == ".npz" and path.is_file():
+    if path.suffix.lower() == ".npz" and path.is_file():  # it would be read whole
         return None
     content = _content(where, labelled)
     return content if isinstance(content, Listing) else None
 
 
 def _content(where: Where, labelled: bool) -> Listing | ArraySource:
-    name, path = where.source, Path(where.source).expanduser()
-    if is_named(where):
+    kind, path = kind_of(where), Path(where.source).expanduser()
+    if kind == "named":
         return _named(where, path)
-    if where.download and not name.startswith(PREFIX):
-        raise UsageError(f"--download: {name} is no named set; {nearest(name, named_sets())}")
-    if where.lists:
+    if kind == "hugging face":
+        return hugging_face_listing(where, labelled)
+    if kind == "lists":
         whole = where._replace(source=str(path.absolute()), lists=whole_lists(where.lists, path))
         return lists_listing(path, where.lists, labelled)._replace(opened=whole)
-    if name.startswith(PREFIX):
-        return hugging_face_listing(where, labelled)
-    if path.is_file() and path.suffix.lower() in OPENERS:
-        return OPENERS[path.suffix.lower()](path, labelled)
-    if path.is_dir():
-        return hugging_face_listing(where, labelled) if is_saved(path) else folder_listing(path, labelled)
-    if path.exists():
-        raise DataError(
-            f"{name}: data is a folder of class folders, a .csv file of path,label, an .npz file, hf:NAME, "
-            "or a named set (`smallvit list datasets`)"
-        )
-    raise DataError(f"no such folder or file: {name} (nor a named set; {nearest(name, named_sets())})")
+    if kind == "npz":
+        return npz_source(path, labelled)
+    if kind == "table":
+        return Listing(str(path), path.absolute().parent, list_table(path, labelled))
+    return Listing(str(path), path, list_folder(path, labelled))
 
 
 def _named(where: Where, path: Path) -> Listing | ArraySource:
-    if where.lists:
-        raise UsageError(
-            f"--lists: {where.source} is a named set with parts of its own; give the folder of its images instead"
-        )
     if path.is_dir():
         warn(f"{where.source} is the named set; for the folder of that name write ./{where.source}")
     content = open_named(where)
@@ -113,10 +98,3 @@ def _array_source(name: str, held: Arrays) -> ArraySource:
         for place, row in enumerate(rows.tolist()):
             files[row] = f"{name}:{part}[{place}]"
     return ArraySource(name, held.images_NHWC, held.labels, held.class_names, held.parts, tuple(files), held.mirrors)
-
-
-OPENERS: dict[str, Callable[[Path, bool], Listing | ArraySource]] = {
-    ".csv": table_listing,
-    ".tsv": table_listing,
-    ".npz": npz_source,
-}

@@ -21,6 +21,12 @@ def is_named(where: Where) -> bool:
     return said or not Path(where.source).is_dir() or _found(chosen, data_folder(where.dir)) is not None
 
 
+def check_there(where: Where) -> None:
+    """Refuse a set that is not there, where it is not to be fetched."""
+    if not where.download or not named_sets()[where.source].remotes:
+        _root(named_sets()[where.source], where)
+
+
 def open_named(where: Where) -> Listing | Arrays:
     """The content of the set that `where.source` names."""
     chosen = named_sets()[where.source]
