@@ -11,7 +11,7 @@ from pathlib import Path
 from smallvit.console import say
 from smallvit.data.kinds import kind_of
 from smallvit.errors import RunError, UsageError
-from smallvit.planning.moved import check_same_images, current_place, moved_to, remember
+from smallvit.planning.moved import check_same_images, current_place, remember
 from smallvit.planning.plan import images_at
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import is_group, members_of
@@ -35,7 +35,7 @@ def relocate(folder: str | Path, data: str | Path | None) -> None:
     seen: dict[str, None] = {}
     for run in runs:
         if run.recipe.data.fingerprint not in seen:  # most take their images alike
-            check_same_images(run, place, images_at(moved_to(run.recipe.data, place), run.recipe))
+            check_same_images(run, place, images_at(place, run))
             seen[run.recipe.data.fingerprint] = None
     relocate_known(runs, place)
     say(f"the images of {folder} are at {place} now: they are the same, and this is remembered")
