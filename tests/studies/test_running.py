@@ -152,7 +152,7 @@ def test_what_cannot_be_asked_is_named(tmp_path: Path) -> None:
         (["report", "lu2022-table5"], "has not been run"),
         (
             ["run", "cao2022-sizes", "--seeds", "1", "--out", tmp_path / "no"],
-            "flowers102; give --data flowers102=SOURCE",
+            "give --data flowers102=SOURCE",
         ),
     ):
         outcome = run_here("study", *words)
