@@ -21,11 +21,11 @@ from corpus import corpus, encoded
 from PIL import Image, ImageOps
 from storing import Done, command, store, table
 
-from smallvit.data.files import shown
-from smallvit.data.images import SUFFIXES, WIDE_MODES, Unreadable, fit_square, many_reads, read_header, read_image
+from smallvit.data.images import WIDE_MODES, Unreadable, fit_square, many_reads, read_header, read_image
+from smallvit.data.listed import SUFFIXES, shown
 from smallvit.data.rasters import open_raster
 
-GOOD = 3000  # of each of two classes
+GOOD = 3500  # of each of two classes
 QUICK = ("--epochs", "1", "--model", "vit_pico", "--img-size", "8", "--threads", "1", "--batch-size", "256")
 
 
