@@ -11,11 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from smallvit.amount.curve import curve as run_curve
+from smallvit.amount.curve import is_curve, read_curve, resume_curve
+from smallvit.amount.page import write_page as write_curve
 from smallvit.console import bar, quiet, say
 from smallvit.data.kept import Data, hold, lent
 from smallvit.errors import UsageError
 from smallvit.listing.catalog import describe_recipe
-from smallvit.opened import Group, Run, diagnose, open_runs
+from smallvit.opened import Group, Run, calibrate_rejection, diagnose, open_runs
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
@@ -46,6 +49,7 @@ from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
 
 if TYPE_CHECKING:
+    from smallvit.amount.curve import Curve
     from smallvit.runs.comparison import Comparison
 
 # From opened.py, flags.py, inference.py, prediction.py and execution.py; all others are below.
@@ -54,6 +58,7 @@ __all__ = [
     "Group",
     "Prediction",
     "Run",
+    "calibrate_rejection",
     "command_line",
     "describe_recipe",
     "diagnose",
@@ -246,6 +251,11 @@ def resume(
     with quiet(not show_progress):
         if is_tuning(folder):
             return [Run(resume_tuning(folder, on).final.path)]
+        if is_curve(folder):
+            found = resume_curve(folder, jobs, on)
+            write_curve(found, folder / "report.html")
+            say(found.sentence)
+            return open_runs(folder)
         if is_group(folder):
             with sole_owner(folder):
                 if any(is_unplanned(member.path) for member in final_members(folder)):
@@ -267,6 +277,17 @@ def resume(
         with quiet(not show_progress or not world.writes):
             resume_run(run, check_logs(log) if world.writes else [], world)
         return [run]
+
+
+def curve(data: Data = None, **more: Any) -> Curve:
+    """How many more images would help: trains on shares of them within a time, and says what twice as many would bring.
+
+    `budget="20m"` is the time of all runs, `shares` are those of the training images ((0.125, 0.25, 0.5, 1) where none are
+    given), `seeds` the runs of each (2). All else is as for `train`; `jobs` and `on` as for `train_seeds`.
+    """
+    found = run_curve(data, **more)
+    write_curve(found, found.folder / "report.html")
+    return found
 
 
 def compare(
@@ -309,4 +330,6 @@ def report_folders(folders: Sequence[Path], out: Path) -> Path:
     """One page for runs, groups, or a search."""
     if len(folders) == 1 and is_tuning(folders[0]):
         return report_tuning(folders[0], out)
+    if len(folders) == 1 and is_curve(folders[0]):
+        return write_curve(read_curve(folders[0]), out)
     return report([run for folder in folders for run in open_runs(folder)], out)

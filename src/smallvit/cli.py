@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from smallvit.commands import look, stock, train, tune
+from smallvit.commands import amount, look, stock, train, tune
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ for command in (
     train.train,
     train.pretrain,
     tune.tune,
+    amount.curve,
     look.probe,
     train.resume,
     look.evaluate,

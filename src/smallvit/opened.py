@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smallvit.amount.curve import is_curve, runs_of
 from smallvit.console import quiet
+from smallvit.data.kept import Data
 from smallvit.data.preparation import Preparation
 from smallvit.evaluation.model_file import load_model
 from smallvit.report.card import card
@@ -42,9 +44,16 @@ class Run(RunFolder):
         """A function of one image (file, PIL image, array, tensor) that does what prediction does to it: (C, S, S)."""
         return Preparation.of(self.recipe.data.model_dump())
 
-    def predict(self, *images: Images) -> list[Prediction]:
-        """Label and probabilities of images: files, folders, PIL images, uint8 arrays and tensors, or lists of these."""
-        return predict(self.path, images)
+    def predict(self, *images: Images, reject: float | None = None) -> list[Prediction]:
+        """Label and probabilities of images: files, folders, PIL images, uint8 arrays and tensors, or lists of these.
+
+        `reject=0.05`: `unknown` where the model is less sure than `calibrate_rejection(0.05)` found it must be.
+        """
+        return predict(self.path, images, reject=reject)
+
+    def calibrate_rejection(self, error: float) -> dict[str, Any]:
+        """How sure the model must be so that at most this share of its answers is wrong; stored, and in the report."""
+        return calibrate_rejection(self.path, error)
 
     def predict_proba(self, *images: Images) -> np.ndarray:
         """(N, K): the probabilities of `classes` for each image."""
@@ -96,9 +105,13 @@ class Group:
         """Their names, in the order of the probabilities."""
         return _classes(self.runs[0])
 
-    def predict(self, *images: Images) -> list[Prediction]:
+    def predict(self, *images: Images, reject: float | None = None) -> list[Prediction]:
         """Label and probabilities of images, as `Run.predict` takes them."""
-        return predict(self.path, images)
+        return predict(self.path, images, reject=reject)
+
+    def calibrate_rejection(self, error: float) -> dict[str, Any]:
+        """As of a run; of folds by the images that each left out."""
+        return calibrate_rejection(self.path, error)
 
     def predict_proba(self, *images: Images) -> np.ndarray:
         """(N, K): the probabilities of `classes` for each image."""
@@ -133,9 +146,28 @@ def diagnose(
     return findings
 
 
+def calibrate_rejection(
+    folder: str | Path, error: float, part: str | None = None, data: Data = None, *, threads: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:  # fmt: skip
+    """How sure a finished run, or a group as one model, must be; it is stored, and the report is written anew.
+
+    `part` or `data` is what it is judged on, as for `evaluate`; only what is the run's own is stored.
+    """
+    from smallvit.runs.rejection import calibrate_rejection as calibrate
+
+    record = calibrate(folder, error, part, data, threads=threads, device=device)
+    if data is None:
+        with quiet():
+            report(open_runs(folder), Path(folder) / "report.html")
+    return record
+
+
 def open_runs(folder: str | Path) -> list[Run]:
     """The run of a folder, or the runs of a group that count."""
     folder = Path(folder)
     if is_tuning(folder):
         return [Run(folder / FINAL)]
+    if is_curve(folder):  # the models that were trained on all images
+        return [Run(run.path) for run in runs_of(folder, 1.0)]
     return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]

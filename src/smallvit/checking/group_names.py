@@ -21,9 +21,9 @@ from smallvit.checking.rules import Problem, problem
 from smallvit.data.imageset import ImageSet
 
 WORDS = (
-    "patient participant subject subj sub person donor animal mouse plant tree specimen slide series study case session visit "
-    "video vid clip movie scene seq sequence shot burst track camera cam site plot location station"
-).split()
+    "patient|participant|subject|subj|sub|person|donor|animal|mouse|plant|tree|specimen|slide|series|study|case|session|visit|"
+    "video|vid|clip|movie|scene|seq|sequence|shot|burst|track|camera|cam|site|plot|location|station"
+)
 NO_GROUPS = {"train", "test", "val", "valid", "batch", "fold", "part", "split", "shard", "class", "label", "set"}
 MATCHING = 0.95  # of the files
 IN_COMPANY = 0.8  # of the files, in groups of two and more
@@ -31,7 +31,7 @@ LEAST_GROUPS = 5  # where no word speaks for them
 MOST_GROUP = 0.6  # of the files, in the largest
 SHOWN = 3
 
-_WORD = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})[-_. ]?(\d+[a-z]?|[a-z]\d*)(?![a-z0-9])", re.IGNORECASE)
+_WORD = re.compile(rf"(?<![a-z])({WORDS})[-_. ]?(\d+[a-z]?|[a-z]\d*)(?![a-z0-9])", re.IGNORECASE)
 _NUMBERED = re.compile(r"(.*\d.*)[-_. ]([a-z]*\d+)", re.IGNORECASE)
 
 
@@ -47,7 +47,9 @@ def groups_in_names(images: ImageSet) -> Iterator[Problem]:
     names = [name.replace("\\", "/") for name in images.files]
     if found := look_for_groups(names, labels):
         sizes = Counter(group for group in found.groups_N if group is not None)
-        largest = [name for name, group in zip(names, found.groups_N, strict=True) if group == sizes.most_common(1)[0][0]]
+        largest = [
+            name for name, group in zip(names, found.groups_N, strict=True) if group == sizes.most_common(1)[0][0]
+        ]
         yield problem(
             "groups-in-names",
             f"the file names look like {len(sizes):,} groups of up to {max(sizes.values()):,} images that belong together, as "

@@ -16,18 +16,26 @@ if TYPE_CHECKING:
 
 
 def write_predictions(
-    answers: Sequence[Prediction], path: Path | None, top: int = 1, probabilities: bool = False
+    answers: Sequence[Prediction], path: Path | None, top: int = 1, probabilities: bool = False, likeliest: bool = False
 ) -> int:
     """CSV to a file or standard output; the unreadable files go to standard error. Returns their number.
 
-    `top` adds columns for the likeliest classes after the first, `probabilities` one for every class.
+    `top` adds columns for the likeliest classes after the first, `probabilities` one for every class, `likeliest` the
+    label that an answer has or would have if it were not unknown.
     """
     good = [(answer, answer.probabilities) for answer in answers if answer.probabilities is not None]
     classes = list(good[0][1]) if good else []
     more = [f"{word}_{place}" for place in range(2, min(top, len(classes)) + 1) for word in ("label", "probability")]
-    header = ["label", "probability", "file", *more, *(f"p_{name}" for name in classes if probabilities)]
+    first = ["label", "probability", "file", *(["likeliest"] * likeliest)]
+    header = [*first, *more, *(f"p_{name}" for name in classes if probabilities)]
     rows = [
-        [a.label, a.probability, a.file, *(value for pair in a.top(top)[1:] for value in pair)]
+        [
+            a.label,
+            a.probability,
+            a.file,
+            *([a.likeliest] * likeliest),
+            *(value for pair in a.top(top)[1:] for value in pair),
+        ]
         + [of_class[name] for name in classes if probabilities]
         for a, of_class in good
     ]

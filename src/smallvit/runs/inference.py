@@ -107,15 +107,27 @@ def evaluate(
     those of the run where they are not given, here and below: others give other last bits.
     """
     path = Path(folder)
-    run = _finished_members(path)[0] if is_group(path) else finished_run(path)
+    run = evaluated_run(path)
     part = usual_part(path) if part is None else part
     if data is None and part == "left_out" and is_folds(path):
         return dict(fold_results(path)["parts"][part])  # each image by the models that left it out, as it was stored
     predictor = open_model(path, device)
     check_classes(predictor, path)
-    images, rows, labels = _own_images(path, run, part) if data is None else _other_images(data, predictor)
+    images, rows, labels = evaluated_images(path, run, predictor, part, data)
     with fixed_threads(threads or resolved(run.recipe.threads)):
         return summary(predictor.logits(images, rows), labels, predictor.class_names)
+
+
+def evaluated_run(path: Path) -> RunFolder:
+    """The finished run, or the first of a group that is finished: its members share the split."""
+    return _finished_members(path)[0] if is_group(path) else finished_run(path)
+
+
+def evaluated_images(
+    path: Path, run: RunFolder, predictor: Predictor | Ensemble, part: str, data: Data
+) -> tuple[ImageSet, Tensor, Tensor]:
+    """Images, which rows of them, and their labels."""
+    return own_images(path, run, part) if data is None else _other_images(data, predictor)
 
 
 def usual_part(folder: Path) -> str:
@@ -123,7 +135,7 @@ def usual_part(folder: Path) -> str:
     return "left_out" if is_folds(folder) and "test" not in fold_results(folder)["parts"] else "test"
 
 
-def _own_images(path: Path, run: RunFolder, part: str) -> tuple[ImageSet, Tensor, Tensor]:
+def own_images(path: Path, run: RunFolder, part: str) -> tuple[ImageSet, Tensor, Tensor]:
     """The images, which rows of them are the part, and their labels."""
     plan = read_plan(run)
     parts = {name: rows for name, rows in plan.split.parts.items() if len(rows)}
