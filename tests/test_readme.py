@@ -1,4 +1,4 @@
-"""What the README and the pages about diagnosis, folds and tuning show is run here: every `smallvit` line, and the Python blocks."""
+"""What the README and the pages about diagnosis, folds, tuning and measures show is run here: every `smallvit` line, and the Python blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from smallvit import Run
 from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, MOST_TRIALS
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-SHOWN = [PROJECT / "README.md", *(PROJECT / "docs" / f"{name}.md" for name in ("diagnosis", "folds", "tuning"))]
+SHOWN = [
+    PROJECT / "README.md",
+    *(PROJECT / "docs" / f"{name}.md" for name in ("diagnosis", "folds", "tuning", "measures")),
+]
 BLOCKS = [
     block for page in SHOWN for block in re.findall(r"```(\w*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 ]
@@ -86,7 +89,14 @@ def test_command(line: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_lines_with_a_folder_are_trained_first(place: Path) -> None:
-    assert [shlex.split(line)[-1] for line in FIRST] == ["runs/ssl", "runs/folds", "runs/a", "runs/tuned"]
+    assert [shlex.split(line)[-1] for line in FIRST] == [
+        "runs/curve",
+        "runs/ssl",
+        "runs/folds",
+        "runs/sure",
+        "runs/a",
+        "runs/tuned",
+    ]
     for name in ("a", "ssl"):
         run = Run(place / "runs" / name)
         assert run.finished and run.recipe.epochs == 1
@@ -95,11 +105,13 @@ def test_lines_with_a_folder_are_trained_first(place: Path) -> None:
 
 
 def test_python(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("photos", "new", "runs/b", "runs/folds"):
+    for name in ("photos", "new", "runs/b", "runs/folds", "runs/sure"):
         shutil.copytree(place / name, tmp_path / name)
     shutil.copy(place / "new.jpg", tmp_path)
     monkeypatch.chdir(tmp_path)
-    training, in_memory, diagnosis, folds, tuning = (block for language, block in BLOCKS if language == "python")
+    training, in_memory, diagnosis, folds, tuning, unknown, amount = (
+        block for language, block in BLOCKS if language == "python"
+    )
     exec(compile(training, "README.md", "exec"), {})
     assert (tmp_path / "runs" / "a" / "report.html").is_file()
     exec(compile(in_memory, "README.md", "exec"), {})
@@ -108,6 +120,10 @@ def test_python(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     exec(compile(folds, "folds.md", "exec"), {})
     exec(compile(tuning, "tuning.md", "exec"), {})
     assert (tmp_path / "runs" / "tuned-here" / "report.html").is_file()
+    exec(compile(unknown, "measures.md", "exec"), {})
+    assert (tmp_path / "runs" / "sure" / "reject.json").is_file()
+    exec(compile(amount, "measures.md", "exec"), {})
+    assert (tmp_path / "runs" / "amount" / "curve.json").is_file()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

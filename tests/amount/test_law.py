@@ -53,7 +53,9 @@ def test_more_test_images_tell_more_and_few_tell_nothing() -> None:
     assert many.telling and not few.telling
     assert many.interval[1] - many.interval[0] < few.interval[1] - few.interval[0]
     said = sentence(many, 1000, 4, 3)
-    assert said.startswith("Twice the images (2,000 instead of 1,000 for training) would bring about 5.")
+    assert said.startswith(
+        "Twice the images (2,000 instead of 1,000 for training) would in the same time bring about 5."
+    )
     assert "cannot be told from these runs: anything from" in sentence(few, 1000, 4, 3)
     assert "cannot be told from 2 shares: it takes 3" in sentence(many, 1000, 2, 3)
 

@@ -122,6 +122,6 @@ def sentence(told: Told, images: int, shares: int, seeds: int) -> str:
             f"--seeds (there were {seeds}), more time or more test images would tell."
         )
     return (
-        f"Twice the images ({2 * images:,} instead of {images:,} for training) would bring about {100 * told.gain:.1f} points (95% interval "
+        f"Twice the images ({2 * images:,} instead of {images:,} for training) would in the same time bring about {100 * told.gain:.1f} points (95% interval "
         f"{low:.1f} to {high:.1f}): from {100 * now:.1f}% to about {100 * then:.1f}%."
     )

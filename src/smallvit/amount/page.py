@@ -10,7 +10,6 @@ import numpy as np
 from smallvit.amount.curve import Curve, runs_of
 from smallvit.amount.law import LEAST_SHARES
 from smallvit.drawing.learning import Fitted, Reached, learning_chart
-from smallvit.evaluation.statistics import mean_interval
 from smallvit.report.page import Extra, write_report
 from smallvit.report.verdict import Verdict, percent
 
@@ -35,21 +34,18 @@ def _section(curve: Curve) -> str:
             [Reached(point.images, point.accuracies) for point in curve.points], _fitted(curve) if fitted else None
         ),
         sentence=curve.sentence,
-        law=f"error = {law['a']:.3f} + {law['b']:.3g} n^-{law['c']:.2f}" if fitted else "",
+        law=f"error = {law['a']:.3f} + {law['b']:.3g} n^-{law['c']:.2f}" if fitted and law["b"] else "",
         seeds=len(curve.points[0].accuracies),
         rows=[
-            (f"{point.share:g}", f"{point.images:,}", percent(point.accuracy), _spread(point.accuracies))
+            (
+                f"{point.share:g}",
+                f"{point.images:,}",
+                percent(point.accuracy),
+                ", ".join(map(percent, point.accuracies)),
+            )
             for point in curve.points
         ],
     )
-
-
-def _spread(accuracies: list[float]) -> str:
-    """The mean's interval over seeds, or nothing where there is one."""
-    if len(accuracies) < 2:
-        return "–"
-    _, low, high = mean_interval(accuracies)
-    return f"{percent(max(0.0, low))} to {percent(min(1.0, high))}"
 
 
 def _fitted(curve: Curve) -> Fitted:

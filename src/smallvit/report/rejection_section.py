@@ -38,7 +38,8 @@ def rejection_sentences(record: Mapping[str, Any]) -> list[str]:
         return [f"Unknown at {_share(record['error'])} error: {record['why_not']} (calibrated on the {grounds})."]
     sure = "However sure it is, it answers"
     if record["doubt"] is not None:
-        sure = f"It says unknown where it is less than {_sure(record['doubt'])} sure"
+        as_trained = " as trained" if basis["part"] == "val" else ""  # a temperature makes other probabilities of them
+        sure = f"It says unknown where it is less than {_sure(record['doubt'])} sure{as_trained}"
     promise = (
         f"{sure}: with {_share(record['confidence'])} confidence at most {_share(record['error'])} of its answers are wrong, for "
         f"images drawn as the {grounds} were that it was calibrated on. Of these it answers {record['answered']:,}, and "
