@@ -55,6 +55,11 @@ def write_report(
     return out
 
 
+def page_style() -> str:
+    """The look of all our pages."""
+    return (resources.files("smallvit.report") / "style.css").read_text(encoding="utf-8")
+
+
 def _render(
     contents: Sequence[Content], judged: Sequence[Content], title: str, verdicts: Sequence[Verdict],
     extras: Sequence[Extra], image_bytes: int,
@@ -69,6 +74,7 @@ def _render(
     accuracy = sections.accuracy_section(judged, compared=bool(verdicts), folds=folds)
     page = environment.from_string(template).render(
         title=title,
+        style=page_style(),
         extras=extras,
         runs=contents,
         judged=judged,
