@@ -18,6 +18,8 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
 from smallvit.runs.prediction import Images, embed, predict, predict_proba
+from smallvit.runs.relocation import relocate
+from smallvit.shipping.export import Export, export
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.types import Prediction
 
@@ -84,6 +86,10 @@ class Run(RunFolder):
         """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
         return open_predictor(self.path, device)
 
+    def export(self, format: str, out: str | Path | None = None, *, overwrite: bool = False) -> Export:
+        """Written for use elsewhere, as onnx, torch-export, timm or hf, and compared with the run on real images."""
+        return export(self.path, format, out, overwrite=overwrite)
+
 
 class Group:
     """Runs that differ in seed or fold, in one folder: they answer as one model, by the mean of their probabilities."""
@@ -125,6 +131,10 @@ class Group:
         """Logits and probabilities of files, arrays, PIL images and tensors."""
         return open_ensemble(self.path, device)
 
+    def export(self, format: str, out: str | Path | None = None, *, overwrite: bool = False) -> Export:
+        """Written for use elsewhere, as onnx, torch-export, and compared with the group on real images."""
+        return export(self.path, format, out, overwrite=overwrite)
+
 
 def _classes(run: RunFolder) -> tuple[str, ...]:
     return tuple(run.read("split.json", "class_names")["class_names"])
@@ -132,15 +142,16 @@ def _classes(run: RunFolder) -> tuple[str, ...]:
 
 def diagnose(
     folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
-    device: str = "auto", show_progress: bool = True,
+    device: str = "auto", show_progress: bool = True, data: str | Path | None = None,
 ) -> list[Finding]:  # fmt: skip
     """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
 
-    `against` is another run or a model's name.
+    `against` is another run or a model's name; `data` is where the images of the run are now, if they were moved.
     """
     from smallvit.diagnosis.diagnose import diagnose as measure_run
 
     with quiet(not show_progress):
+        relocate(folder, data)
         findings = measure_run(folder, against, images, threads, device)
         report([Run(folder)], Path(folder) / "report.html")
     return findings

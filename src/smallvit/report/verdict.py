@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from smallvit.console import several
 from smallvit.evaluation.classes import class_sizes, with_interval
-from smallvit.runs.axes import several
 
 PART_WORDS = {
     "test": "test images",
@@ -69,7 +69,7 @@ def mean_over_replicates(label: str, scores: Sequence[Score], word: str) -> Scor
 
 def state_of_folds(score: Score, n: int) -> str:
     return (
-        f"Over {several(score.replicates, 'fold')}, {score.label} labels {percent(score.accuracy)} of the {n:,} images correctly, "
+        f"Over {several(score.replicates, 'fold')}, {score.label} labels {percent(score.accuracy)} of the {several(n, 'image')} correctly, "
         f"each judged by a model that was not trained on it (95% interval {score.interval})."
     )
 
@@ -78,8 +78,8 @@ def state_as_one(label: str, models: int, result: Mapping[str, Any]) -> str:
     """On a test part that no fold was trained on."""
     low, high = result["interval"]
     return (
-        f"Together, the {models} models of {label} answer as one: that labels {percent(result['accuracy'])} of the {result['n']:,} test "
-        f"images correctly (95% interval {percent(low)} to {percent(high)})."
+        f"Together, the {models} models of {label} answer as one: that labels {percent(result['accuracy'])} of the {several(result['n'], 'test image')} "
+        f"correctly (95% interval {percent(low)} to {percent(high)})."
     )
 
 

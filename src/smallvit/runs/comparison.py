@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats takes seconds to import
 
+from smallvit.console import several
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.classes import MEASURES
 from smallvit.evaluation.measures import paired_interval
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
-from smallvit.runs.axes import Place, in_order, listed, replicate_word, several
+from smallvit.runs.axes import Place, in_order, listed, replicate_word
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import Member, final_members, is_group, replicate_of
 from smallvit.runs.paired import Pair, same_images
@@ -237,7 +238,7 @@ def _more(differences_S: NDArray[np.float64], word: str) -> str:
     if needed is None:
         return f"if there is one, it is so small that {MOST_SEEDS:,} {word}s would not tell."
     more = max(1, needed - len(differences_S))
-    return f"if it is as large as it looks, about {more} more {word}{'s' if more > 1 else ''} would tell."
+    return f"if it is as large as it looks, about {several(more, f'more {word}')} would tell."
 
 
 # ---- single runs -------------------------------------------------------------------------------------
@@ -250,8 +251,8 @@ def over_images(first: Side, second: Side) -> Comparison:
     p = mcnemar(only_first, only_second)
     difference, low, high = paired_share(only_first, only_second, n)
     told = (
-        f"On the same {n:,} images {_lead(first.name, second.name, difference)} (95% interval {_points(low)} to "
-        f"{_points(high)}): it alone is right {only_first:,} times, {second.name} alone {only_second:,} times "
+        f"On the same {several(n, 'image')} {_lead(first.name, second.name, difference)} (95% interval {_points(low)} to "
+        f"{_points(high)}): it alone is right {several(only_first, 'time')}, {second.name} alone {several(only_second, 'time')} "
         f"(McNemar's exact test p {_p(p)})"
     )
     ending = (

@@ -6,7 +6,9 @@ folds, or a model file. N images, K classes, D width.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,7 +104,7 @@ def _prediction(seen: Embedding, class_names: Sequence[str], threshold: float | 
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
     values = seen.vector if threshold is None else seen.vector[:-1]
-    probabilities = {name: round(float(value), 6) for name, value in zip(class_names, values, strict=True)}
+    probabilities = {name: round(value, 6) for name, value in zip(class_names, values.tolist(), strict=True)}
     label = class_names[int(values.argmax())]
     rejected = threshold is not None and not seen.vector[-1] < threshold
     return Prediction(seen.file, UNKNOWN if rejected else label, probabilities[label], "", probabilities, rejected)
@@ -119,34 +121,61 @@ def _see(
     preparation: Preparation, images: Images, threads: int | None, ask: Callable[[Tensor], Tensor]
 ) -> list[Embedding]:
     """What the model makes of each image: its features, or any other vector that is asked for."""
-    named = list(_named(images, preparation.in_chans))
+    named = list(named_images(images, preparation.in_chans))
     if not named:
         raise UsageError("there are no images to look at")
     seen: list[Embedding] = []
     with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(named)) as advance:
-        for start in range(0, len(named), IMAGES_AT_ONCE):
-            some = named[start : start + IMAGES_AT_ONCE]
-            seen += _see_some(preparation, some, ask)
+        for some in read_ahead(preparation, named):
+            squares = [square for _, square in some if isinstance(square, Tensor)]
+            values = iter(ask(torch.stack(squares)).numpy()) if squares else iter(())
+            seen += [
+                Embedding(name, next(values)) if isinstance(square, Tensor) else Embedding(name, None, square)
+                for name, square in some
+            ]
             advance(len(some))
     return seen
 
 
-def _see_some(
-    preparation: Preparation, named: Sequence[tuple[str, Picture]], ask: Callable[[Tensor], Tensor]
-) -> list[Embedding]:
-    squares: list[Tensor] = []
-    seen: list[Embedding | None] = []  # None: it is among the squares
-    for name, picture in named:
-        try:
-            squares.append(preparation.square(picture))
-            seen.append(None)
-        except Unreadable as error:
-            seen.append(Embedding(name, None, str(error)))
-    values = iter(ask(torch.stack(squares)).numpy()) if squares else iter(())
-    return [one or Embedding(name, next(values)) for one, (name, _) in zip(seen, named, strict=True)]
+def read_ahead(
+    preparation: Preparation, named: Sequence[tuple[str, Picture]]
+) -> Iterator[list[tuple[str, Tensor | str]]]:
+    """Each image with its square, or with why it has none, some at a time: the next are read while these are answered.
+
+    Files are read by threads, for Pillow decodes without Python's lock; pixels in memory are nobody's to share.
+    """
+    readers = (os.cpu_count() or 1) if all(isinstance(picture, Path) for _, picture in named) else 1
+    chunks = [named[start : start + IMAGES_AT_ONCE] for start in range(0, len(named), IMAGES_AT_ONCE)]
+
+    def read(some: Sequence[tuple[str, Picture]]) -> list[Tensor | str]:
+        return [_square_or_problem(preparation, picture) for _, picture in some]
+
+    with ThreadPoolExecutor(readers, thread_name_prefix="smallvit-read") as pool:
+
+        def begin(place: int) -> list[Future[list[Tensor | str]]]:
+            return (
+                [pool.submit(read, chunks[place][start::readers]) for start in range(readers)]
+                if place < len(chunks)
+                else []
+            )
+
+        begun = begin(0)
+        for place, some in enumerate(chunks):
+            reading, begun = begun, begin(place + 1)
+            squares: list[Tensor | str] = [""] * len(some)
+            for start, future in enumerate(reading):
+                squares[start::readers] = future.result()
+            yield [(name, square) for (name, _), square in zip(some, squares, strict=True)]
 
 
-def _named(images: Images, channels: int) -> Iterator[tuple[str, Picture]]:
+def _square_or_problem(preparation: Preparation, picture: Picture) -> Tensor | str:
+    try:
+        return preparation.square(picture)
+    except Unreadable as error:
+        return str(error)
+
+
+def named_images(images: Images, channels: int) -> Iterator[tuple[str, Picture]]:
     for place, picture in enumerate(_pictures(images, channels)):
         yield (str(picture) if isinstance(picture, Path) else f"image {place}"), picture
 

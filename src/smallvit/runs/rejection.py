@@ -22,12 +22,14 @@ from smallvit.errors import UsageError
 from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.model_file import read_tensors
 from smallvit.evaluation.predictor import Predictor
-from smallvit.evaluation.rejection import CONFIDENCE, calibrate, coverage_curve, doubts, judged
+from smallvit.evaluation.rejection import CONFIDENCE, calibrate, coverage_curve, doubts
+from smallvit.evaluation.rejection import judged as judge
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.inference import check_classes, evaluated_images, evaluated_run, open_model, own_images, usual_part
+from smallvit.runs.inference import check_classes, evaluated_runs, given_images, open_model, own_images, usual_part
 from smallvit.runs.members import is_folds, is_group
 from smallvit.runs.rejected import check_error, store_rejection
+from smallvit.runs.seen import Judged
 from smallvit.training.session import fixed_threads
 
 
@@ -46,16 +48,17 @@ def calibrate_rejection(
     """
     path = Path(folder)
     check_error(error)
-    part = usual_part(path) if part is None else part
-    run = evaluated_run(path)
+    runs = evaluated_runs(path)
     predictor = open_model(path, device)
     check_classes(predictor, path)
-    with fixed_threads(threads or resolved(run.recipe.threads)):
-        basis, held_out, cautions = _held_out(path, run, predictor)
+    with fixed_threads(threads or resolved(runs[0].recipe.threads)):
+        given = None if data is None else given_images(data, predictor, path, runs, part)
+        own = given.images if given and given.own else None
+        part = given.part if given else part or usual_part(path)
+        basis, held_out, cautions = _held_out(path, runs[0], predictor, own)
         shown = held_out
-        if data is not None or part != basis:
-            images, rows, labels = evaluated_images(path, run, predictor, part, data)
-            shown = _answered(predictor, images, rows, labels, is_folds(path))
+        if (own is None and given) or part != basis:
+            shown = _answered(predictor, given or own_images(path, runs[0], part), is_folds(path))
     found = calibrate(held_out.doubt_N, held_out.right_N, error)
     record: dict[str, Any] = {
         "error": error,
@@ -68,16 +71,19 @@ def calibrate_rejection(
     else:
         doubt = None if math.isinf(found.doubt) else found.doubt  # JSON has no infinity; None: all are answered
         record |= {"doubt": doubt, "answered": found.answered, "wrong": found.wrong, "thresholds_tried": found.steps}
-        record["reached"] = judged(*shown, found.doubt)
-    of = {"part": "other images" if data is not None else part, "on_own_images": shown is held_out}
+        record["reached"] = judge(*shown, found.doubt)
+    is_other = given is not None and not given.own
+    of = {"part": "other images" if is_other else part, "on_own_images": shown is held_out}
     record["judged_on"] = of | {"n": len(shown.doubt_N), "curve": coverage_curve(*shown)}
-    if data is None:
+    if not is_other:
         store_rejection(path, record)
     return record
 
 
-def _held_out(path: Path, run: RunFolder, predictor: Predictor | Ensemble) -> tuple[str, Answered, list[str]]:
-    """Which part calibrates, what the model said of it, and what weakens the promise."""
+def _held_out(
+    path: Path, run: RunFolder, predictor: Predictor | Ensemble, images: ImageSet | None
+) -> tuple[str, Answered, list[str]]:
+    """Which part calibrates, what the model said of it, and what weakens the promise. `images`: the run's own, if moved."""
     cautions: list[str] = []
     if is_folds(path):
         stored, _ = read_tensors(path / "predictions.safetensors")
@@ -90,13 +96,13 @@ def _held_out(path: Path, run: RunFolder, predictor: Predictor | Ensemble) -> tu
     else:
         part = "val"
         try:
-            images, rows, labels = own_images(path, run, part)
+            held_out = own_images(path, run, part, images)
         except UsageError:
             raise UsageError(
                 f"--reject: {path} has no validation part to calibrate on, and the test part is for judging alone: train with "
                 "--val 0.15, or with --folds 5"
             ) from None
-        answered = _answered(predictor, images, rows, labels, False)
+        answered = _answered(predictor, held_out, as_told=False)
         if run.recipe.select == "best":
             cautions.append(
                 "the validation images also chose the weights (select = best): a little less is promised than it says"
@@ -111,13 +117,10 @@ def _has_groups(run: RunFolder) -> bool:
     return any("groups" in str(part.get("how", "")) for part in how)
 
 
-def _answered(
-    predictor: Predictor | Ensemble, images: ImageSet, rows: Tensor, labels_N: Tensor, as_told: bool
-) -> Answered:
+def _answered(predictor: Predictor | Ensemble, judged: Judged, as_told: bool) -> Answered:
     """As trained: a temperature that was fitted on the calibration images must not move their order. Of folds as stored."""
-    probabilities_NK = predictor.probabilities(images, rows, calibrated=None if as_told else False)
-    right_N = (probabilities_NK.argmax(1) == labels_N).numpy()
-    return Answered(doubts(probabilities_NK.numpy()), right_N)
+    probabilities_NK = predictor.probabilities(judged.images, judged.rows, calibrated=None if as_told else False)
+    return Answered(doubts(probabilities_NK.numpy()), (probabilities_NK.argmax(1) == judged.labels).numpy())
 
 
 def with_doubt(predictor: Predictor | Ensemble, path: Path, calibrated: bool | None) -> Callable[[Tensor], Tensor]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from smallvit.console import duration, quiet, say, warn
+from smallvit.console import duration, quiet, say, several, warn
 from smallvit.errors import SmallvitError
 from smallvit.planning.plan import Plan, compute_floors, make_plan
-from smallvit.runs.axes import Place, several
+from smallvit.runs.axes import Place
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.group import Planned, grow_group

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from smallvit.console import several
 from smallvit.evaluation.statistics import mean_interval, wilson
-from smallvit.runs.axes import several
 from smallvit.studies.differences import ACCURACY, Difference, Test, differences, tests_of
 from smallvit.studies.record import Record
 from smallvit.studies.spec import Claim, Study
