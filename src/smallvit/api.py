@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from smallvit.amount.curve import curve as run_curve
-from smallvit.amount.curve import is_curve, read_curve, resume_curve
-from smallvit.amount.page import write_page as write_curve
-from smallvit.console import bar, quiet, say
+from smallvit.amount.curve import curve, report_curve, resume_curve
+from smallvit.amount.shares import is_curve
+from smallvit.console import quiet, say
 from smallvit.data.kept import Data, hold, lent
 from smallvit.errors import UsageError
 from smallvit.listing.catalog import describe_recipe
-from smallvit.opened import Group, Run, calibrate_rejection, diagnose, open_runs
+from smallvit.opened import Group, Run, calibrate_rejection, diagnose, diagnose_others, open_runs
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
@@ -32,7 +31,7 @@ from smallvit.runs.execution import check_logs, resume_run, run_planned, train_a
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
-from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
+from smallvit.runs.group import claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
 from smallvit.runs.longer import changed_by, run_longer
 from smallvit.runs.members import final_members, is_folds, is_group
@@ -44,7 +43,6 @@ from smallvit.runs.relocation import relocate
 from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
-from smallvit.runs.stored_findings import read_findings
 from smallvit.shipping.export import Export, export
 from smallvit.studies.record import is_study
 from smallvit.studies.reporting import report_study
@@ -55,7 +53,6 @@ from smallvit.tuning.tune import report_tuning, resume_tuning, tune
 from smallvit.types import Prediction
 
 if TYPE_CHECKING:
-    from smallvit.amount.curve import Curve
     from smallvit.runs.comparison import Comparison
 
 # From opened.py, flags.py, inference.py, prediction.py, execution.py, tune.py and study.py; all others are below.
@@ -67,6 +64,7 @@ __all__ = [
     "Run",
     "calibrate_rejection",
     "command_line",
+    "curve",
     "describe_recipe",
     "diagnose",
     "embed",
@@ -251,22 +249,10 @@ def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
     if is_folds(folder):
         finish_folds(folder)
     if asked := diagnosis_of(folder):
-        _diagnose_others(runs, asked)
+        diagnose_others(runs, asked)
         tell_difference(folder, runs)
     report(runs, folder / "report.html")
     return runs
-
-
-def _diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
-    (basis,) = [run for run in runs if run.path.name == asked.against]
-    others = [run for run in runs if run is not basis and not read_findings(run)]
-    with bar("diagnosing", len(others)) as advance:
-        for run in others:
-            findings = diagnose(run.path, against=basis.path, images=asked.images, show_progress=False)
-            for finding in findings:
-                if finding.verdict:
-                    say(f"{run.path.name}: {finding.verdict}")
-            advance(1, note=run.path.name)
 
 
 def resume(
@@ -283,10 +269,7 @@ def resume(
         if is_tuning(folder):
             return [Run(resume_tuning(folder, on).final.path)]
         if is_curve(folder):
-            found = resume_curve(folder, jobs, on)
-            write_curve(found, folder / "report.html")
-            say(found.sentence)
-            return open_runs(folder)
+            return open_runs(resume_curve(folder, jobs, on).folder)
         if is_study(folder):
             return [Run(path) for path in finished_runs(resume_study(folder, jobs, on))]
         if is_group(folder):
@@ -310,17 +293,6 @@ def resume(
         with quiet(not show_progress or not world.writes):
             resume_run(run, check_logs(log) if world.writes else [], world)
         return [run]
-
-
-def curve(data: Data = None, **more: Any) -> Curve:
-    """How many more images would help: trains on shares of them within a time, and says what twice as many would bring.
-
-    `budget="20m"` is the time of all runs, `shares` are those of the training images ((0.125, 0.25, 0.5, 1) where none are
-    given), `seeds` the runs of each (2). All else is as for `train`; `jobs` and `on` as for `train_seeds`.
-    """
-    found = run_curve(data, **more)
-    write_curve(found, found.folder / "report.html")
-    return found
 
 
 def compare(
@@ -364,7 +336,7 @@ def report_folders(folders: Sequence[Path], out: Path) -> Path:
     if len(folders) == 1 and is_tuning(folders[0]):
         return report_tuning(folders[0], out)
     if len(folders) == 1 and is_curve(folders[0]):
-        return write_curve(read_curve(folders[0]), out)
+        return report_curve(folders[0], out)
     if len(folders) == 1 and is_study(folders[0]):
         return report_study(folders[0], out=out)[1]
     return report([run for folder in folders for run in open_runs(folder)], out)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smallvit.amount.curve import is_curve, runs_of
-from smallvit.console import quiet
+from smallvit.amount.shares import is_curve, runs_of
+from smallvit.console import bar, quiet, say
 from smallvit.data.kept import Data
 from smallvit.data.preparation import Preparation
 from smallvit.evaluation.model_file import load_model
 from smallvit.report.card import card
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.group import Diagnosis
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
 from smallvit.runs.prediction import Images, embed, predict, predict_proba
 from smallvit.runs.relocation import relocate
+from smallvit.runs.stored_findings import read_findings
 from smallvit.shipping.export import Export, export
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.types import Prediction
@@ -155,6 +158,19 @@ def diagnose(
         findings = measure_run(folder, against, images, threads, device)
         report([Run(folder)], Path(folder) / "report.html")
     return findings
+
+
+def diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
+    """What a group asks for: every run of it but one, against that one."""
+    (basis,) = [run for run in runs if run.path.name == asked.against]
+    others = [run for run in runs if run is not basis and not read_findings(run)]
+    with bar("diagnosing", len(others)) as advance:
+        for run in others:
+            findings = diagnose(run.path, against=basis.path, images=asked.images, show_progress=False)
+            for finding in findings:
+                if finding.verdict:
+                    say(f"{run.path.name}: {finding.verdict}")
+            advance(1, note=run.path.name)
 
 
 def calibrate_rejection(

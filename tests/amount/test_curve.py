@@ -11,7 +11,7 @@ import pytest
 import smallvit
 from helpers import ends_well, fails, make_folder, run_here
 from smallvit import Run
-from smallvit.amount.curve import read_curve
+from smallvit.amount.shares import read_curve
 from smallvit.data.sources import open_source
 from smallvit.data.split import make_split
 from smallvit.recipe import DataSpec

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from smallvit.amount.curve import Curve, runs_of
 from smallvit.amount.law import LEAST_SHARES
+from smallvit.amount.shares import Curve, runs_of
 from smallvit.drawing.learning import Fitted, Reached, learning_chart
 from smallvit.report.page import Extra, write_report
 from smallvit.report.verdict import Verdict, percent

@@ -9,6 +9,7 @@ import typer
 
 from smallvit.commands.early import refuse_no_run
 from smallvit.commands.options import AsJson, Moved, OwnDevice, OwnThreads, Quiet, RunFolder, RunOrGroup, announce
+from smallvit.console import tell
 
 
 def probe(
@@ -54,8 +55,7 @@ def evaluate(
         float | None,
         typer.Option(
             metavar="ERROR",
-            help="Also find how sure it must be so that at most this share of its answers is wrong, e.g. 0.05: by the validation "
-            "part, or by what folds left out. Stored for `predict --reject`.",
+            help="How sure it must be so that at most this share of its answers is wrong, e.g. 0.05; for `predict --reject`.",
         ),
     ] = None,
     threads: OwnThreads = None,
@@ -178,8 +178,8 @@ def diagnose(
         typer.echo(json.dumps(told, indent=1))
     elif not quiet:
         for number, finding in enumerate([finding for finding in findings if finding.verdict], start=1):
-            typer.echo(f"{number}. {finding.verdict}")
-        typer.echo(f"report: {folder / 'report.html'}")
+            tell(f"{number}. {finding.verdict}")
+        tell(f"report: {folder / 'report.html'}")
 
 
 def compare(
@@ -206,7 +206,7 @@ def compare(
         typer.echo(json.dumps([pair._asdict() | {"real": pair.real} for pair in pairs], indent=1))
     elif not quiet:
         for pair in pairs:
-            typer.echo("\n".join(filter(None, (pair.sentence, pair.beside, pair.caution, pair.cka))))
+            tell("\n".join(filter(None, (pair.sentence, pair.beside, pair.caution, pair.cka))))
 
 
 def report(
@@ -219,4 +219,4 @@ def report(
     refuse_no_run(*folders)
     from smallvit import api
 
-    typer.echo(api.report_folders(folders, out or folders[0] / "report.html"))
+    tell(str(api.report_folders(folders, out or folders[0] / "report.html")))

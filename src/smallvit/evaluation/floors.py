@@ -70,6 +70,20 @@ def _pixels(images_NCSS: Images, rows: Tensor, side: int) -> np.ndarray:
     return (torch.cat(chunks) / 127.5 - 1).numpy()
 
 
-def _entry(label: str, hits: np.ndarray, why: str) -> dict[str, Any]:
-    correct, n = int(hits.sum()), len(hits)
-    return {"label": label, "accuracy": correct / n, "interval": wilson(correct, n), "why": why}
+def beside(floors: dict[str, Any], right_N: np.ndarray) -> dict[str, Any]:
+    """Floors as a run's results have them: how often the model alone is right, and the floor alone, on the same images."""
+    found = {}
+    for name, floor in floors.items():
+        plain = {key: value for key, value in floor.items() if key != "right"}
+        if len(right_N) == floor.get("n"):
+            packed = np.frombuffer(bytes.fromhex(floor["right"]), dtype=np.uint8)
+            hits_N = np.unpackbits(packed, count=len(right_N)).astype(bool)
+            plain |= {"only_model": int((right_N & ~hits_N).sum()), "only_floor": int((hits_N & ~right_N).sum())}
+        found[name] = plain
+    return found
+
+
+def _entry(label: str, hits_N: np.ndarray, why: str) -> dict[str, Any]:
+    correct, n = int(hits_N.sum()), len(hits_N)
+    right = np.packbits(hits_N).tobytes().hex()  # which images, for a paired test
+    return {"label": label, "accuracy": correct / n, "interval": wilson(correct, n), "why": why, "n": n, "right": right}

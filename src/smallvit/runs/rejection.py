@@ -20,7 +20,6 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.kept import Data
 from smallvit.errors import UsageError
 from smallvit.evaluation.ensemble import Ensemble
-from smallvit.evaluation.model_file import read_tensors
 from smallvit.evaluation.predictor import Predictor
 from smallvit.evaluation.rejection import CONFIDENCE, calibrate, coverage_curve, doubts
 from smallvit.evaluation.rejection import judged as judge
@@ -30,6 +29,7 @@ from smallvit.runs.inference import check_classes, evaluated_runs, given_images,
 from smallvit.runs.members import is_folds, is_group
 from smallvit.runs.rejected import check_error, store_rejection
 from smallvit.runs.seen import Judged
+from smallvit.runs.stored_answers import read_answers
 from smallvit.training.session import fixed_threads
 
 
@@ -86,13 +86,13 @@ def _held_out(
     """Which part calibrates, what the model said of it, and what weakens the promise. `images`: the run's own, if moved."""
     cautions: list[str] = []
     if is_folds(path):
-        stored, _ = read_tensors(path / "predictions.safetensors")
-        right_N = (stored["probabilities"].argmax(1) == stored["labels"]).numpy()
+        stored = read_answers(path)
+        right_N = stored.probabilities_NK.argmax(1) == stored.labels_N
         cautions.append(
             "each image was answered by the model that had left it out; together the models of the folds are another model, "
             "usually a better one, of which nothing is promised"
         )
-        part, answered = "left_out", Answered(doubts(stored["probabilities"].numpy()), right_N)
+        part, answered = "left_out", Answered(doubts(stored.probabilities_NK), right_N)
     else:
         part = "val"
         try:

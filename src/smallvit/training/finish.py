@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
+from smallvit.errors import RunError
 from smallvit.evaluation.calibration import calibration
+from smallvit.evaluation.floors import beside
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import count_parameters
@@ -50,7 +53,7 @@ def finish(
         "evaluated_part": part,
         "judged_by": objective.judged_by,
         "parts": {name: summary(*pair, images.class_names) for name, pair in answers.items()},
-        "floors": floors,
+        "floors": beside(floors, _right(answers, part)),
         "calibration": measured,
         "weights": header["weights"],
         **({"collapse": collapse} if collapse else {}),
@@ -108,8 +111,11 @@ def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
     best = folder / "state" / "best.safetensors"
     if t.recipe.select == "best" and best.is_file():
         tensors, header = read_tensors(best)
-        t.evaluated.model.load_state_dict(tensors)
-        return "best", int(header["epoch"]) + 1
+        try:
+            t.evaluated.model.load_state_dict(tensors)
+            return "best", int(header["epoch"]) + 1
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{best} does not fit the model of its recipe: {error}") from None
     return "last", -(-t.done // len(t.loader))  # an epoch that was cut short counts
 
 
@@ -134,6 +140,14 @@ def thumbnails(pixels: Tensor, side: int) -> Tensor:
     if pixels.shape[-1] <= side or not len(pixels):
         return pixels
     return F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
+
+
+def _right(answers: Mapping[str, tuple[Tensor, Tensor]], part: str | None) -> np.ndarray:
+    """(N,) which images of the part that judges are labelled correctly."""
+    if part is None:
+        return np.zeros(0, dtype=bool)
+    logits_NK, labels_N = answers[part]
+    return (logits_NK.argmax(1) == labels_N).numpy()
 
 
 def describe(
