@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +10,8 @@ import torch
 from smallvit.console import roughly, say, warn
 from smallvit.data.groups import with_groups
 from smallvit.data.imageset import ImageSet
-from smallvit.data.sources import NAMED, Source, open_source
+from smallvit.data.kinds import where_of
+from smallvit.data.sources import Source, open_source, settled
 from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
@@ -23,16 +23,14 @@ from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
-from smallvit.planning.moved import check_same_images, current_place
+from smallvit.planning.moved import check_same_images, current_place, moved_to
 from smallvit.planning.resolve import (
     has_fast_bf16,
     longest,
     resolve_machine,
     resolve_names,
-    resolve_objective,
     resolve_size,
     resolve_split,
-    resolve_statistics,
     resolve_training,
 )
 from smallvit.planning.room import gb, resolve_room
@@ -69,28 +67,6 @@ class Plan(NamedTuple):
     @property
     def cautions(self) -> list[str]:
         return list(cautions(self.recipe, self.images, self.split))
-
-    def at_fold(self, fold: int) -> Plan:
-        """The same plan for another fold: what training images tell is measured anew on its own, all else is shared."""
-        asked = self.asked.model_copy(update={"data": self.asked.data.model_copy(update={"fold": fold})})
-        own = self.recipe.model_dump()
-        own["data"] |= {"fold": fold, "mean": asked.data.mean, "std": asked.data.std}
-        own |= {"objective": asked.objective.model_dump(), "aux": asked.aux}
-        choices = Choices(Recipe.model_validate(own))
-        resolve_names(choices)
-        split = make_split(self.images, choices.recipe.data)
-        resolve_statistics(choices, self.images, split)
-        resolve_objective(choices, self.images, split)
-        if steps := self.recipe.steps:  # a fold may have a few images more or less: as many steps, not as many epochs
-            choices.put("epochs", math.ceil(steps / max(1, len(split.train) // resolved(self.recipe.batch_size))))
-        made = {choice.key: choice for choice in (*self.choices, *choices.made)}
-        return self._replace(
-            asked=asked,
-            recipe=choices.recipe,
-            choices=[*made.values()],
-            split=split,
-            floors=compute_floors(self.images, split),
-        )
 
 
 class Prepared(NamedTuple):
@@ -158,9 +134,9 @@ def _measure(choices: Choices, asked: Recipe, training: Training, clock: Clock) 
 
 def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]:
     needs_labels = objectives()[asked.objective.name].needs_labels
-    source = open_source(asked.data.source, needs_labels)
-    if asked.data.source not in NAMED:
-        choices.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
+    source = open_source(where_of(asked.data), needs_labels)
+    for key, value in settled(asked.data).items():
+        choices.put(f"data.{key}", value)
     if asked.model.init:
         start_from(choices, asked, source.channels)
     resolve_size(choices, source)
@@ -273,7 +249,7 @@ def read_plan(run: RunFolder) -> Plan:
 def images_at(place: str, run: RunFolder) -> ImageSet:
     """What lies there, as the recipe of a run takes it."""
     recipe = run.recipe
-    source = open_source(place, stored_objective(run, recipe).needs_labels)
+    source = open_source(moved_to(recipe.data, place), stored_objective(run, recipe).needs_labels)
     return load_images(source, recipe.data)
 
 

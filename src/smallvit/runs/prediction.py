@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.predictor import Predictor, listed
 from smallvit.runs.inference import check_classes, open_model, open_predictor
 from smallvit.runs.members import is_group
+from smallvit.runs.rejected import stored_threshold
+from smallvit.runs.rejection import with_doubt
 from smallvit.training.session import fixed_threads
 from smallvit.types import Embedding, Prediction
 
 IMAGES_AT_ONCE = 64
+UNKNOWN = "unknown"  # instead of a label, where the model is not sure enough
 
 # One image or many, in lists within lists; a folder stands for the images below it.
 Images = Picture | Sequence[Any]
@@ -37,20 +41,22 @@ Images = Picture | Sequence[Any]
 
 def predict(
     folder: str | Path, images: Images, *, calibrated: bool | None = None, threads: int | None = None,
-    device: str = "auto",
+    device: str = "auto", reject: float | None = None,
 ) -> list[Prediction]:  # fmt: skip
     """Label and probabilities of every image. A file that cannot be read is an answer of its own, not an error.
 
     `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
-    labels. Without it they are as the run was told (data.calibrate). `threads` are torch's own choice where they are not
+    labels. Without it they are as the run was told (data.calibrate). `reject=0.05`: where the model is less sure than the
+    threshold that `evaluate --reject 0.05` found, the label is `unknown`. `threads` are torch's own choice where they are not
     given: a model file has no run to take them from.
     """
-    predictor = _classifier(Path(folder), device, calibrated)
-    seen = _see(
-        predictor.preparation, images, threads,
-        lambda squares_BCSS: predictor.probabilities(squares_BCSS, calibrated=calibrated),
-    )  # fmt: skip
-    return [_prediction(one, predictor.class_names) for one in seen]
+    path = Path(folder)
+    threshold = None if reject is None else stored_threshold(path, reject)
+    predictor = _classifier(path, device, calibrated)
+    plain = partial(predictor.probabilities, calibrated=calibrated)
+    ask = plain if threshold is None else with_doubt(predictor, path, calibrated)
+    seen = _see(predictor.preparation, images, threads, ask)
+    return [_prediction(one, predictor.class_names, threshold) for one in seen]
 
 
 def predict_proba(
@@ -93,12 +99,15 @@ def _classifier(path: Path, device: str, calibrated: bool | None) -> Predictor |
     return predictor
 
 
-def _prediction(seen: Embedding, class_names: Sequence[str]) -> Prediction:
+def _prediction(seen: Embedding, class_names: Sequence[str], threshold: float | None = None) -> Prediction:
+    """With a threshold, the doubt stands behind the probabilities."""
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
-    probabilities = {name: round(value, 6) for name, value in zip(class_names, seen.vector.tolist(), strict=True)}
-    label = class_names[int(seen.vector.argmax())]
-    return Prediction(seen.file, label, probabilities[label], "", probabilities)
+    values = seen.vector if threshold is None else seen.vector[:-1]
+    probabilities = {name: round(value, 6) for name, value in zip(class_names, values.tolist(), strict=True)}
+    label = class_names[int(values.argmax())]
+    rejected = threshold is not None and not seen.vector[-1] < threshold
+    return Prediction(seen.file, UNKNOWN if rejected else label, probabilities[label], "", probabilities, rejected)
 
 
 def _stacked(seen: Sequence[Embedding]) -> np.ndarray:
