@@ -15,9 +15,9 @@ from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
-from smallvit.runs.prediction import Images, embed, predict, predict_proba
+from smallvit.runs.prediction import Images, embed, nearest, predict, predict_proba
 from smallvit.tuning.folder import FINAL, is_tuning
-from smallvit.types import Prediction
+from smallvit.types import Neighbour, Prediction
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding
@@ -53,6 +53,10 @@ class Run(RunFolder):
     def embed(self, *images: Images) -> np.ndarray:
         """(N, D): the features that the classifier stands on, for each image."""
         return embed(self.path, images)
+
+    def nearest(self, *images: Images, k: int = 5) -> list[tuple[Neighbour, ...]]:
+        """Why this label? For each image the k training images that the model holds for most like it, with their labels."""
+        return nearest(self.path, images, k)
 
     def evaluate(self, part: str = "test") -> dict[str, Any]:
         """Accuracy with its interval on one part of the run's own split."""

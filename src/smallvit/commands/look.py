@@ -71,6 +71,9 @@ def predict(
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="The likeliest classes: so many of them.")] = 1,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for every class.")] = False,
+    nearest: Annotated[
+        int, typer.Option("--nearest", min=0, help="Why this label: so many of the training images most like each file.")
+    ] = 0,
     calibrated: Annotated[
         bool | None,
         typer.Option(
@@ -87,7 +90,7 @@ def predict(
     from smallvit import api
     from smallvit.report.answers import write_predictions
 
-    answers = api.predict(folder, files, calibrated=calibrated, threads=threads, device=device)
+    answers = api.predict(folder, files, calibrated=calibrated, threads=threads, device=device, nearest=nearest)
     if write_predictions(answers, csv, top, probabilities):
         raise typer.Exit(1)
 

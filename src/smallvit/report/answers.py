@@ -20,14 +20,18 @@ def write_predictions(
 ) -> int:
     """CSV to a file or standard output; the unreadable files go to standard error. Returns their number.
 
-    `top` adds columns for the likeliest classes after the first, `probabilities` one for every class.
+    `top` adds columns for the likeliest classes after the first, `probabilities` one for every class; the nearest training
+    images have three each, where they were asked for.
     """
     good = [(answer, answer.probabilities) for answer in answers if answer.probabilities is not None]
     classes = list(good[0][1]) if good else []
     more = [f"{word}_{place}" for place in range(2, min(top, len(classes)) + 1) for word in ("label", "probability")]
+    near = max((len(answer.nearest) for answer, _ in good), default=0)
+    more += [f"{word}_{place}" for place in range(1, near + 1) for word in ("nearest", "nearest_label", "similarity")]
     header = ["label", "probability", "file", *more, *(f"p_{name}" for name in classes if probabilities)]
     rows = [
         [a.label, a.probability, a.file, *(value for pair in a.top(top)[1:] for value in pair)]
+        + [value for known in a.nearest for value in (known.file, known.label, known.similarity)]
         + [of_class[name] for name in classes if probabilities]
         for a, of_class in good
     ]

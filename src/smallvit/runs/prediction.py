@@ -24,8 +24,9 @@ from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.predictor import Predictor, listed
 from smallvit.runs.inference import check_classes, open_model, open_predictor
 from smallvit.runs.members import is_group
+from smallvit.runs.nearest import TrainingImages, run_with_images, training_images
 from smallvit.training.session import fixed_threads
-from smallvit.types import Embedding, Prediction
+from smallvit.types import Embedding, Neighbour, Prediction
 
 IMAGES_AT_ONCE = 64
 
@@ -35,20 +36,42 @@ Images = Picture | Sequence[Any]
 
 def predict(
     folder: str | Path, images: Images, *, calibrated: bool | None = None, threads: int | None = None,
-    device: str = "auto",
+    device: str = "auto", nearest: int = 0,
 ) -> list[Prediction]:  # fmt: skip
     """Label and probabilities of every image. A file that cannot be read is an answer of its own, not an error.
 
     `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
     labels. Without it they are as the run was told (data.calibrate). `threads` are torch's own choice where they are not
-    given: a model file has no run to take them from.
+    given: a model file has no run to take them from. `nearest` asks for so many training images that the model holds for
+    most like each.
     """
+    run = run_with_images(Path(folder)) if nearest else None
     predictor = _classifier(Path(folder), device, calibrated)
-    seen = _see(
-        predictor.preparation, images, threads,
-        lambda squares_BCSS: predictor.probabilities(squares_BCSS, calibrated=calibrated),
-    )  # fmt: skip
-    return [_prediction(one, predictor.class_names) for one in seen]
+    known = training_images(run, predictor, threads) if run and isinstance(predictor, Predictor) else None
+
+    def ask(squares_BCSS: Tensor) -> Tensor:
+        probabilities_BK = predictor.probabilities(squares_BCSS, calibrated=calibrated)
+        if known is None or not isinstance(predictor, Predictor):
+            return probabilities_BK
+        return torch.cat([probabilities_BK, predictor.features(squares_BCSS)], dim=1)
+
+    seen = _see(predictor.preparation, images, threads, ask)
+    return [_prediction(one, predictor.class_names, known, nearest) for one in seen]
+
+
+def nearest(
+    folder: str | Path, images: Images, k: int = 5, *, threads: int | None = None, device: str = "auto"
+) -> list[tuple[Neighbour, ...]]:
+    """For every image the k training images whose features are most like its own, the nearest first.
+
+    The features of the training images are computed at the first call and kept in the run folder. An image that cannot be
+    read is an error.
+    """
+    run = run_with_images(Path(folder))
+    predictor = open_predictor(run.path, device)
+    known = training_images(run, predictor, threads)
+    features_ND = _stacked(_see(predictor.preparation, images, threads, predictor.features))
+    return known.nearest(torch.from_numpy(features_ND), k)
 
 
 def predict_proba(
@@ -91,12 +114,15 @@ def _classifier(path: Path, device: str, calibrated: bool | None) -> Predictor |
     return predictor
 
 
-def _prediction(seen: Embedding, class_names: Sequence[str]) -> Prediction:
+def _prediction(seen: Embedding, class_names: Sequence[str], known: TrainingImages | None, k: int) -> Prediction:
+    """What was seen are probabilities, and behind them features where the training images are known."""
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
-    probabilities = {name: round(float(value), 6) for name, value in zip(class_names, seen.vector, strict=True)}
-    label = class_names[int(seen.vector.argmax())]
-    return Prediction(seen.file, label, probabilities[label], "", probabilities)
+    chances_K, features_D = np.split(seen.vector, [len(class_names)])
+    probabilities = {name: round(float(value), 6) for name, value in zip(class_names, chances_K, strict=True)}
+    label = class_names[int(chances_K.argmax())]
+    near = known.nearest(torch.from_numpy(features_D)[None], k)[0] if known else ()
+    return Prediction(seen.file, label, probabilities[label], "", probabilities, near)
 
 
 def _stacked(seen: Sequence[Embedding]) -> np.ndarray:
