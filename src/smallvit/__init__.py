@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from smallvit.demo import demo as run_demo
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
+    from smallvit.serving.app import app
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Run",
     "SmallvitError",
     "UsageError",
+    "app",
     "check",
     "compare",
     "diagnose",
@@ -72,6 +74,7 @@ _HOME = {
     "Recipe": ("recipe", "Recipe"),
     "SmallvitError": ("errors", "SmallvitError"),
     "UsageError": ("errors", "UsageError"),
+    "app": ("serving.app", "app"),
     "check": ("checking.check", "check"),
     "run_demo": ("demo", "demo"),
     "write_report": ("api", "report"),

@@ -35,6 +35,7 @@ for command in (
     look.evaluate,
     look.predict,
     look.embed,
+    look.app,
     look.diagnose,
     look.compare,
     look.report,

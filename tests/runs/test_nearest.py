@@ -90,9 +90,7 @@ def in_memory(root: Path) -> Any:
         return arrays["x_train"], [f"class {label}" for label in arrays["y_train"]]
 
 
-@pytest.mark.parametrize(
-    ("make", "called"), [(as_table, "files/"), (as_npz, "set.npz:train["), (in_memory, "images-")]
-)
+@pytest.mark.parametrize(("make", "called"), [(as_table, "files/"), (as_npz, "set.npz:train["), (in_memory, "images-")])
 def test_every_kind_of_data(tmp_path: Path, make: Callable[[Path], Any], called: str) -> None:
     run = smallvit.train(make(tmp_path), out=tmp_path / "runs" / "a", **QUICK)
     (near,) = run.nearest(new_images(1), k=2)
@@ -100,7 +98,9 @@ def test_every_kind_of_data(tmp_path: Path, make: Callable[[Path], Any], called:
 
 
 def test_they_are_kept_and_need_the_data_once(run: smallvit.Run, made: Path, tmp_path: Path) -> None:
-    with pytest.raises(smallvit.SmallvitError, match=r"no such folder or file: .*The nearest training images need them"):
+    with pytest.raises(
+        smallvit.SmallvitError, match=r"no such folder or file: .*The nearest training images need them"
+    ):
         moved = smallvit.Run(_with_source(run, tmp_path / "moved", tmp_path / "gone"))
         moved.nearest(new_images())
     before = run.nearest(new_images())
@@ -133,7 +133,9 @@ def test_a_folder_that_is_overwritten_takes_them_along(run: smallvit.Run, made: 
 def test_predict_tells_them_as_columns(run: smallvit.Run, made: Path, tmp_path: Path) -> None:
     noise_image("x").save(tmp_path / "one.png")
     (tmp_path / "broken.png").write_text("no image")
-    outcome = run_here("predict", run.path, tmp_path / "one.png", tmp_path / "broken.png", "--nearest", "2", "--top", "2")
+    outcome = run_here(
+        "predict", run.path, tmp_path / "one.png", tmp_path / "broken.png", "--nearest", "2", "--top", "2"
+    )
     assert outcome.status == 1 and "broken.png: not a readable image" in outcome.err
     (row,) = csv.DictReader(io.StringIO(outcome.out))
     (expected,) = run.nearest(tmp_path / "one.png", k=2)

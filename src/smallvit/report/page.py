@@ -54,6 +54,11 @@ def write_report(
     return out
 
 
+def look() -> str:
+    """The colours, fonts and parts that all our pages share, as CSS."""
+    return (resources.files("smallvit.report") / "look.css").read_text(encoding="utf-8")
+
+
 def _render(
     contents: Sequence[Content], judged: Sequence[Content], title: str, verdicts: Sequence[Verdict],
     extras: Sequence[Extra], image_bytes: int,
@@ -68,6 +73,7 @@ def _render(
     accuracy = sections.accuracy_section(judged, compared=bool(verdicts), folds=folds)
     page = environment.from_string(template).render(
         title=title,
+        look=look(),
         extras=extras,
         runs=contents,
         judged=judged,

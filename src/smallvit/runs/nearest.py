@@ -6,7 +6,7 @@ data: from then on nothing is needed but the folder. N images, M training images
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def _computed(predictor: Predictor, plan: Plan) -> TrainingImages:
     return TrainingImages(torch.cat(units), rows_M, images.labels_N[rows_M], list(images.class_names), files)
 
 
-def _read(path: Path, about: dict[str, str | None]) -> TrainingImages | None:
+def _read(path: Path, about: Mapping[str, str]) -> TrainingImages | None:
     """None where there is nothing, something else, or something damaged: it is computed anew."""
     if not path.is_file():
         return None
@@ -103,7 +103,7 @@ def _read(path: Path, about: dict[str, str | None]) -> TrainingImages | None:
             tensors["features"], tensors["rows"], tensors["labels"], header["class_names"], header["files"]
         )
         lengths = {len(part) for part in (found.unit_MD, found.rows_M, found.labels_M, found.files)}
-        fits = len(lengths) == 1 and found.unit_MD.ndim == 2 and 0 <= int(found.labels_M.min())
+        fits = len(lengths) == 1 and found.unit_MD.ndim == 2 and int(found.labels_M.min()) >= 0
         fits = fits and int(found.labels_M.max()) < len(found.class_names)
     except (RunError, KeyError, TypeError, RuntimeError):
         return None
