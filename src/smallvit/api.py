@@ -296,7 +296,7 @@ def compare(
             Verdict(
                 "note",
                 "Real" if difference.real else "Not decided",
-                " ".join(filter(None, (difference.sentence, difference.caution))),
+                " ".join(filter(None, (difference.sentence, difference.beside, difference.caution))),
             )
             for difference in comparisons
         ]

@@ -9,7 +9,6 @@ import torch
 from smallvit.evaluation.calibration import BINS, LIMITS, calibration, fit_temperature, reliability
 from smallvit.evaluation.classes import is_unbalanced, worst_classes
 from smallvit.evaluation.metrics import summary
-from smallvit.evaluation.statistics import balanced_interval, wilson
 
 
 def honest(n: int, K: int = 4, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,27 +74,6 @@ def test_few_images_and_perfect_answers() -> None:
     found = reliability(logits, torch.arange(3))
     assert sum(entry["n"] for entry in found["bins"]) == 3 and 0 <= found["ece"] < 0.01
     assert fit_temperature(logits, torch.arange(3)) == pytest.approx(LIMITS[0], abs=1e-3)
-
-
-def test_a_single_class_has_wilsons_interval() -> None:
-    assert balanced_interval([27], [30]) == pytest.approx(wilson(27, 30))
-    assert balanced_interval([27, 0], [30, 0]) == pytest.approx(wilson(27, 30))
-    low, high = balanced_interval([5, 50], [5, 50])
-    assert low < 0.97 and high == 1.0  # all right is not certain
-    assert balanced_interval([0, 0], [0, 0]) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("n", "share"),
-    [([5, 8, 20, 80, 300], [0.6, 0.9, 0.8, 0.99, 0.85]), ([10] * 102, [0.97] * 102), ([4, 50, 200], [0.5, 0.9, 0.99])],
-)
-def test_the_interval_covers_the_truth_about_as_often_as_it_says(n: list[int], share: list[float]) -> None:
-    draws = np.random.default_rng(0).binomial(n, share, (1000, len(n)))
-    inside = 0
-    for correct in draws:
-        low, high = balanced_interval(correct.tolist(), n)
-        inside += low <= float(np.mean(share)) <= high
-    assert 0.9 <= inside / 1000 <= 0.98
 
 
 def test_a_summary_knows_balance_and_the_worst_classes() -> None:

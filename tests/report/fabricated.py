@@ -45,6 +45,10 @@ def part_result(
         "loss": 0.21,
         "balanced_accuracy": float(np.mean(right_K / sizes)),
         "balanced_interval": [0.8, 0.99],
+        "macro_f1": 0.91,
+        "macro_f1_interval": [0.85, 0.95],
+        "auroc": 0.98,
+        "auroc_interval": [0.97, 0.99],
         "per_class": [
             {"name": name, "n": each, "accuracy": right / each, "interval": interval(right, each)}
             for name, right, each in zip(names, right_K.tolist(), sizes, strict=True)
@@ -210,7 +214,8 @@ def fabricate(
         "examples": [{"label": names[i % len(names)], "file": f"photos/{i}.png"} for i in range(20)],
     }
     if old:
-        del result["balanced_interval"]
+        for name in ("balanced_interval", "macro_f1", "macro_f1_interval", "auroc", "auroc_interval"):
+            del result[name]
     else:
         results["calibration"] = calibration(accuracy, n, 1.7 if val else None)
     path.mkdir(parents=True)

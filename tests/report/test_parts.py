@@ -27,14 +27,18 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "report.html"
 
 
-def test_balanced_accuracy_is_shown_where_it_differs(make_run: MakeRun, out: Path) -> None:
-    assert "balanced accuracy" not in read([make_run("a")], out).text
+def test_what_counts_every_class_the_same_is_shown(make_run: MakeRun, out: Path) -> None:
+    plain = read([make_run("a")], out).text
+    assert "macro F1 91.0% (85.0% to 95.0%)" in plain and "AUROC 98.0% (97.0% to 99.0%)" in plain
+    assert "Classes differ in size" not in plain
     run = make_run("b", uneven=True)
     text = read([run], out).text
     assert f"{100 * run.results['parts']['test']['balanced_accuracy']:.1f}% (80.0% to 99.0%)" in text
     assert "Classes differ in size. They have 37 to 150 images here" in text
     old = read([make_run("c", uneven=True, old=True)], out).text
-    assert "balanced accuracy" in old and "80.0% to 99.0%" not in old
+    assert "balanced accuracy" in old and "80.0% to 99.0%" not in old and "AUROC" not in old
+    both = read([make_run("d"), make_run("e", old=True)], out).text
+    assert "AUROC 98.0% (97.0% to 99.0%) –" in both
 
 
 def test_class_counts_by_part(make_run: MakeRun, out: Path) -> None:

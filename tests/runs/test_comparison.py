@@ -72,12 +72,26 @@ def test_seeds_needed_give_the_power_they_promise() -> None:
     assert seeds_needed([0.1, -0.1]) is None
 
 
+def test_other_measures_stand_beside_accuracy(tmp_path: Path) -> None:
+    right = np.arange(N) % 10 > 0
+    first, second = make_run(tmp_path / "a", np.arange(N) % 20 > 0), make_run(tmp_path / "b", right)
+    (found,) = compare(open_sides([first, second]))
+    assert set(found.measures) == {"balanced_accuracy", "macro_f1", "auroc"}
+    balanced = found.measures["balanced_accuracy"]
+    assert balanced["first"] - balanced["second"] == pytest.approx(balanced["difference"]) == pytest.approx(0.05)
+    low, high = balanced["interval"]
+    assert 0 < low < 0.05 < high < 0.1
+    assert "balanced accuracy differs by +5.0 (" in found.beside and "AUROC differs by" in found.beside
+    json.dumps(found._asdict())
+
+
 def test_groups_of_seeds(tmp_path: Path) -> None:
     better = make_group(tmp_path / "b", [0.92, 0.925, 0.93, 0.92], "dhvt_nano")
     plain = make_group(tmp_path / "a", [0.85, 0.86, 0.85, 0.8575], "vit_nano")
     (found,) = compare(open_sides([better, plain]))
     assert found.paired_by == "seeds" and found.n == 4 and found.real
     assert found.difference == pytest.approx(0.069375)
+    assert found.measures["macro_f1"]["interval"] == pytest.approx(found.interval, abs=0.02)
     assert "Over 4 seeds dhvt_nano is 6.9 points better than vit_nano" in found.sentence
     assert found.sentence.endswith("the difference is real.")
     near = make_group(tmp_path / "c", [0.86, 0.84, 0.86, 0.8725], "t2t_nano")

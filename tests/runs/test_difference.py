@@ -12,7 +12,9 @@ MODEL = Differing("model.name", "conv_nano", "vit_nano")
 
 def compared(difference: float, p: float = 0.001) -> Comparison:
     interval = (difference - 0.01, difference + 0.01)
-    return Comparison("conv_nano", "vit_nano", "images", 1000, (0.98, 0.98 - difference), difference, interval, p, "")
+    return Comparison(
+        "conv_nano", "vit_nano", "images", 1000, (0.98, 0.98 - difference), difference, interval, p, "", {}
+    )
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def compare(
         typer.echo(json.dumps([pair._asdict() | {"real": pair.real} for pair in pairs], indent=1))
     elif not quiet:
         for pair in pairs:
-            typer.echo("\n".join(filter(None, (pair.sentence, pair.caution, pair.cka))))
+            typer.echo("\n".join(filter(None, (pair.sentence, pair.beside, pair.caution, pair.cka))))
 
 
 def report(

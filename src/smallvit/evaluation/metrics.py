@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from smallvit.evaluation.statistics import balanced_interval, wilson
+from smallvit.evaluation.classes import MEASURES
+from smallvit.evaluation.measures import measured_interval, measures
+from smallvit.evaluation.statistics import clustered_interval, wilson
 
 
 class Score(NamedTuple):
@@ -39,8 +43,14 @@ def score(logits_NK: Tensor, labels_N: Tensor) -> Score:
     return Score(float(accuracy), float(F.cross_entropy(logits_NK, labels_N)))
 
 
-def summary(logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...]) -> dict[str, Any]:
-    """Accuracy with its interval, per class and overall, and the confusion matrix (rows are true classes)."""
+def summary(
+    logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...], *clusterings: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Accuracy with its interval, per class and overall, and the confusion matrix (rows are true classes).
+
+    Beside it what counts every class the same. `clusterings` say which images are not independent: those of a fold share
+    a model, those of a group a scene.
+    """
     K = len(class_names)
     confusion_KK = torch.bincount(labels_N * K + logits_NK.argmax(1), minlength=K * K).reshape(K, K)
     per_class: list[dict[str, Any]] = []
@@ -48,17 +58,25 @@ def summary(logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...]) -
         n, correct = int(confusion_KK[klass].sum()), int(confusion_KK[klass, klass])
         per_class.append({"name": name, "n": n, "accuracy": correct / n if n else None, "interval": wilson(correct, n)})
     correct, n = int(confusion_KK.diagonal().sum()), len(labels_N)
-    seen = [row["accuracy"] for row in per_class if row["accuracy"] is not None]
+    right_N = (logits_NK.argmax(1) == labels_N).double().numpy()
     return {
         "n": n,
         "accuracy": correct / n,
-        "interval": wilson(correct, n),
+        "interval": clustered_interval(right_N, *clusterings) if clusterings else wilson(correct, n),
         "loss": float(F.cross_entropy(logits_NK, labels_N)),
-        "balanced_accuracy": sum(seen) / len(seen),
-        "balanced_interval": balanced_interval(confusion_KK.diagonal().tolist(), confusion_KK.sum(1).tolist()),
+        **_measured(logits_NK, labels_N, clusterings),
         "per_class": per_class,
         "confusion": confusion_KK.tolist(),
     }
+
+
+def _measured(logits_NK: Tensor, labels_N: Tensor, clusterings: tuple[NDArray[np.int64], ...]) -> dict[str, Any]:
+    """The measures under their names, each with its interval."""
+    labels = labels_N.numpy()
+    found: dict[str, Any] = {}
+    for name, measured in measures(logits_NK.softmax(1).numpy(), labels).items():
+        found |= {name: measured.value, MEASURES[name].interval: measured_interval(measured, labels, *clusterings)}
+    return found
 
 
 def worst_mistakes(logits_NK: Tensor, labels_N: Tensor, most: int) -> Tensor:

@@ -22,23 +22,6 @@ def wilson(correct: float, n: float, confidence: float = 0.95) -> tuple[float, f
     return 0.0 if correct == 0 else centre - half, 1.0 if correct == n else centre + half
 
 
-def balanced_interval(correct_K: Sequence[int], n_K: Sequence[int], confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of balanced accuracy, the plain mean of the classes' shares: Wilson's at the effective number of images.
-
-    By the delta method the mean varies by sum p (1 - p) / n over the classes, divided by K squared. A share of 0 or 1
-    is no certainty, so each p is taken as (correct + 1) / (n + 2) there. The effective number is that of one sample
-    which varies as much; with a single class it is n itself. Classes without images are left out.
-    """
-    pairs = [(correct, n) for correct, n in zip(correct_K, n_K, strict=True) if n]
-    if not pairs:
-        return 0.0, 1.0
-    soft = [(correct + 1) / (n + 2) for correct, n in pairs]
-    variance = sum(p * (1 - p) / n for p, (_, n) in zip(soft, pairs, strict=True)) / len(pairs) ** 2
-    mean, soft_mean = sum(correct / n for correct, n in pairs) / len(pairs), sum(soft) / len(soft)
-    effective = soft_mean * (1 - soft_mean) / variance
-    return wilson(mean * effective, effective, confidence)
-
-
 def clustered_interval(
     right_N: NDArray[np.float64], *clusterings: NDArray[np.int64], confidence: float = 0.95
 ) -> tuple[float, float]:

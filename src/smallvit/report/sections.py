@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from smallvit.drawing import figures
-from smallvit.evaluation.classes import is_unbalanced
+from smallvit.evaluation.classes import MEASURES, is_unbalanced, with_interval
 from smallvit.planning.explanation import show
 from smallvit.report.collect import Content, by_arm, shared
 from smallvit.report.data_section import stored_gallery
@@ -20,7 +20,6 @@ from smallvit.report.verdict import (
     about_collapse,
     about_part,
     against_floors,
-    balanced,
     between,
     floor_scores,
     mean_over_replicates,
@@ -136,6 +135,7 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
             {
                 "accuracy": percent(result["accuracy"]),
                 "95% interval": f"{percent(result['interval'][0])} to {percent(result['interval'][1])}",
+                **{named.words: with_interval(result, name) for name, named in MEASURES.items() if name in result},
                 "loss": f"{result['loss']:.3f}",
                 "measured on": f"{result['n']:,} {PART_WORDS.get(str(run.part), run.part)}",
             }
@@ -145,8 +145,6 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
         if result and run.pretrained:  # the votes of neighbours have no loss worth telling
             del measured["loss"]
             measured["judged by"] = "k-NN on frozen features"
-        if result and is_unbalanced(result):
-            measured["balanced accuracy"] = balanced(result)
         if run.folds:
             measured["in each fold"] = ", ".join(percent(accuracy) for accuracy in result["of_fold"].values())
         if run.folds and (test := run.results["parts"].get("test")):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smallvit.evaluation.classes import class_sizes, is_unbalanced, worst_classes
+from smallvit.evaluation.classes import MEASURES, class_sizes, is_unbalanced, with_interval, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.verdict import against_floors, floor_scores, run_score
@@ -58,9 +58,10 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     images = f"{results[0]['parts'][part]['n']:,} images"
     table = _table(f"accuracy{how} on the {part.replace('_', '-')} part ({images})", "parameters", "training")
     for run, result in zip(runs, results, strict=True):
-        label = run.recipe.model.name if len(runs) == 1 else run.path.name
         model, seconds = result["model"], result["timing"]["train_seconds"]
-        _row(table, label, result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold")
+        _row(
+            table, _label(run, runs), result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold"
+        )
     recipes = [flat(run.read("recipe.json", "resolved")["resolved"]) for run in runs]  # as they were written
     if len(runs) > 1 and len({method_of(run.path, recipe) for run, recipe in zip(runs, recipes, strict=True)}) == 1:
         word = replicate_word(replicate_of(run.path, run.recipe.seed) for run in runs)
@@ -70,11 +71,15 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     for floor in results[0]["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
+    _measures_table([(_label(run, runs), result["parts"][part]) for run, result in zip(runs, results, strict=True)])
     for run, result in zip(runs, results, strict=True):
-        _say_balanced(result["parts"][part], run.path.name if len(runs) > 1 else "")
-        score = run_score(run.recipe.model.name if len(runs) == 1 else run.path.name, result["parts"][part], 0)
+        score = run_score(_label(run, runs), result["parts"][part], 0)
         verdict = against_floors(score, floor_scores(result["floors"]), result.get("judged_by") == "k-NN")
         print(f"{verdict.word}: {verdict.text}")
+
+
+def _label(run: RunFolder, runs: Sequence[RunFolder]) -> str:
+    return run.recipe.model.name if len(runs) == 1 else run.path.name
 
 
 def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
@@ -96,7 +101,8 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     for floor in results["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
-    _say_balanced(judged)
+    as_one = [("as one model", test)] if test else []
+    _measures_table([("all folds together", judged), *as_one])
     verdict = against_floors(run_score(model["name"], judged, 0), floor_scores(results["floors"]))
     print(f"{verdict.word}: {verdict.text}")
     if n := results["suspected_labels"]:
@@ -116,16 +122,24 @@ def _unjudged(run: RunFolder) -> str:
     )
 
 
-def _say_balanced(result: Mapping[str, Any], label: str = "") -> None:
-    """Where classes differ in size: the accuracy that counts each of them the same."""
-    if not is_unbalanced(result):
-        return
-    least, most = class_sizes(result)
-    between = "" if (pair := result.get("balanced_interval")) is None else f" ({pair[0]:.1%} to {pair[1]:.1%})"
-    print(
-        f"{label + ': ' if label else ''}balanced accuracy {result['balanced_accuracy']:.1%}{between}: "
-        f"every class counts the same, those of {least:,} images and those of {most:,}"
+def _measures_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """What counts every class the same, as far as the runs have it: those of version 0.1 have balanced accuracy only."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    names = [name for name in MEASURES if any(name in result for _, result in rows)]
+    table = Table(
+        title="where every class counts the same, with 95 % intervals", box=box.SIMPLE_HEAD, title_justify="left"
     )
+    for heading in ("", *(MEASURES[name].words for name in names)):
+        table.add_column(heading, justify="right" if heading else "left")
+    for label, result in rows:
+        table.add_row(Text(label), *(with_interval(result, name, brief=True) for name in names))
+    _print(table)
+    if is_unbalanced(rows[0][1]):
+        least, most = class_sizes(rows[0][1])
+        print(f"the classes have {least:,} to {most:,} images here: large ones decide the accuracy")
 
 
 def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
@@ -135,8 +149,8 @@ def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part:
         _row(table, floor["label"], floor, style="dim")
     _print(table)
     _worst_table(result)
+    _measures_table([("model", result)])
     print(f"loss {result['loss']:.3f}")
-    _say_balanced(result)
 
 
 def probe_table(probed: Mapping[str, Any]) -> None:

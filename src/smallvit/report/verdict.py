@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from smallvit.evaluation.classes import class_sizes
+from smallvit.evaluation.classes import class_sizes, with_interval
 from smallvit.runs.axes import several
 
 PART_WORDS = {
@@ -150,12 +150,6 @@ def between(scores: Sequence[Score]) -> Verdict:
     return Verdict("note", f"{first.label} is ahead", f"{lead}, and the intervals do not overlap.{once}")
 
 
-def balanced(result: Mapping[str, Any]) -> str:
-    pair = result.get("balanced_interval")  # older runs have none
-    between = f" ({percent(pair[0])} to {percent(pair[1])})" if pair else ""
-    return f"{percent(result['balanced_accuracy'])}{between}"
-
-
 def about_collapse(label: str, why: str) -> Verdict:
     return Verdict("bad", "Collapsed", f"{label}: {why}.")
 
@@ -169,7 +163,7 @@ def about_balance(label: str, result: Mapping[str, Any]) -> Verdict:
     least, most = class_sizes(result)
     text = (
         f"They have {least:,} to {most:,} images here, so large classes decide the accuracy. Counting every "
-        f"class the same, the balanced accuracy of {label} is {balanced(result)}."
+        f"class the same, the balanced accuracy of {label} is {with_interval(result, 'balanced_accuracy')}."
     )
     return Verdict("note", "Classes differ in size", text)
 

@@ -19,18 +19,20 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats takes seconds to import
 
 from smallvit.errors import RunError, UsageError
+from smallvit.evaluation.classes import MEASURES
+from smallvit.evaluation.measures import paired_interval
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
 from smallvit.runs.axes import Place, in_order, listed, replicate_word, several
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import Member, final_members, is_group, replicate_of
+from smallvit.runs.paired import Pair, same_images
 
 LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
 MOST_SEEDS = 1000
 MOST_TOLD = 5  # keys in which two recipes differ
-SAME_IMAGES = "train both on the same data with the same --test, --val and --folds"
 SAME_ANYWAY = {"seed", "threads", "device", "model.init_digest"}  # they make no other method
 
 
@@ -51,12 +53,23 @@ class Comparison(NamedTuple):
     interval: tuple[float, float]
     p: float
     sentence: str
+    measures: dict[str, dict[str, Any]]  # what counts every class the same: first, second, difference, interval
     caution: str = ""  # what else differs between the two
     cka: str = ""  # how alike their layers are, where it was asked for
 
     @property
     def real(self) -> bool:
         return self.p < LEVEL
+
+    @property
+    def beside(self) -> str:
+        """The other measures in a sentence."""
+        told = [
+            f"{MEASURES[name].words} differs by {100 * found['difference']:+.1f} ({100 * found['interval'][0]:+.1f} to "
+            f"{100 * found['interval'][1]:+.1f})"
+            for name, found in self.measures.items()
+        ]
+        return f"Beside accuracy, in points: {', '.join(told)}." if told else ""
 
 
 def compare(sides: Sequence[Side]) -> list[Comparison]:
@@ -146,8 +159,8 @@ def what_else(first: Side, second: Side) -> str:
 
 def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Comparison:
     """The two sides over the seeds or folds that both have."""
-    pairs = [_right(first.runs[place], second.runs[place]) for place in both]
-    accuracy_S2 = np.array([[right_N.mean(), other_right_N.mean()] for right_N, other_right_N in pairs])
+    pairs = [same_images(first.runs[place], second.runs[place]) for place in both]
+    accuracy_S2 = np.array([[right_N.mean() for right_N in pair.right] for pair in pairs])
     a, b = accuracy_S2.mean(0).tolist()
     overlap = overlap_of(both)
     mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist(), overlap)
@@ -166,7 +179,26 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
     else:
         more = "--seeds 3 beside --folds may tell." if overlap else _more(accuracy_S2[:, 0] - accuracy_S2[:, 1], word)
         ending = f"it may be chance; {more}"
-    return Comparison(first.name, second.name, f"{word}s", len(both), (a, b), mean, (low, high), p, f"{lead}: {ending}")
+    return Comparison(
+        first.name, second.name, f"{word}s", len(both), (a, b), mean, (low, high), p, f"{lead}: {ending}",
+        _measured_over(pairs, overlap),
+    )  # fmt: skip
+
+
+def _measured_over(pairs: Sequence[Pair], overlap: float) -> dict[str, dict[str, Any]]:
+    """The mean of each measure over the replicates of both sides, and Student's interval of their difference."""
+    each = [pair.measured for pair in pairs]
+    found: dict[str, dict[str, Any]] = {}
+    for name in each[0]:
+        value_S2 = np.array([[side.value for side in measured[name]] for measured in each])
+        mean, low, high, _ = paired_t((value_S2[:, 0] - value_S2[:, 1]).tolist(), overlap)
+        first, second = value_S2.mean(0).tolist()
+        found[name] = _record(first, second, mean, (low, high))
+    return found
+
+
+def _record(first: float, second: float, difference: float, interval: tuple[float, float]) -> dict[str, Any]:
+    return {"first": first, "second": second, "difference": difference, "interval": interval}
 
 
 def overlap_of(places: Sequence[Place]) -> float:
@@ -212,7 +244,8 @@ def _more(differences_S: NDArray[np.float64], word: str) -> str:
 
 
 def over_images(first: Side, second: Side) -> Comparison:
-    one_N, other_N = _right(*(next(iter(side.runs.values())) for side in (first, second)))
+    pair = same_images(*(next(iter(side.runs.values())) for side in (first, second)))
+    one_N, other_N = pair.right
     n, only_first, only_second = len(one_N), int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
     p = mcnemar(only_first, only_second)
     difference, low, high = paired_share(only_first, only_second, n)
@@ -227,7 +260,13 @@ def over_images(first: Side, second: Side) -> Comparison:
         else "it may be chance; train both with --seeds 5 to know."
     )
     accuracy = (float(one_N.mean()), float(other_N.mean()))
-    return Comparison(first.name, second.name, "images", n, accuracy, difference, (low, high), p, f"{told}: {ending}")
+    measured = {
+        name: _record(one.value, other.value, one.value - other.value, paired_interval(one, other, pair.labels_N))
+        for name, (one, other) in pair.measured.items()
+    }
+    return Comparison(
+        first.name, second.name, "images", n, accuracy, difference, (low, high), p, f"{told}: {ending}", measured
+    )
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -249,49 +288,6 @@ def paired_share(only_first: int, only_second: int, n: int) -> tuple[float, floa
     low = float(betaincinv(only_first, only_second + 1, LEVEL / 2)) if only_first else 0.0
     high = float(betaincinv(only_first + 1, only_second, 1 - LEVEL / 2)) if only_second else 1.0
     return (only_first - only_second) / n, (2 * low - 1) * total / n, (2 * high - 1) * total / n
-
-
-# ---- the same images ---------------------------------------------------------------------------------
-
-
-def _right(first: RunFolder, second: RunFolder) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(N,) of each run: which of the images that both were judged on it labels correctly."""
-    predicted_first, predicted_second = _predictions(first), _predictions(second)
-    judges = [run.results.get("judged_by", "classifier") for run in (first, second)]
-    if judges[0] != judges[1]:
-        raise UsageError(
-            f"{first.path} was judged by its {judges[0]} and {second.path} by its {judges[1]}: train from the pretrained "
-            "one with --init and compare that, or compare both by `smallvit probe`"
-        )
-    sources = [Path(run.recipe.data.source).name for run in (first, second)]
-    if sources[0] != sources[1]:
-        raise UsageError(
-            f"{first.path} and {second.path} were judged on other images: {' and '.join(sources)}; {SAME_IMAGES}"
-        )
-    shared = sorted(predicted_first.keys() & predicted_second.keys())
-    if len(shared) < max(len(predicted_first), len(predicted_second)):
-        raise UsageError(
-            f"{first.path} and {second.path} were judged on other images: they share {len(shared):,} of "
-            f"{len(predicted_first):,} and {len(predicted_second):,}; {SAME_IMAGES}"
-        )
-    if any(predicted_first[row][0] != predicted_second[row][0] for row in shared):
-        raise UsageError(f"{first.path} and {second.path} give the same images other classes")
-    both = (predicted_first, predicted_second)
-    return tuple(np.array([predicted[row][1] for row in shared]) for predicted in both)  # type: ignore[return-value]
-
-
-def _predictions(run: RunFolder) -> dict[int, tuple[int, bool]]:
-    """Row of the image set -> its class, and whether the run was right."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        stored: dict[str, Any] = load_file(run.path / "predictions.safetensors")
-        answers_N = stored["probabilities"].argmax(1)
-        columns = (stored["rows"].tolist(), stored["labels"].tolist(), answers_N.tolist())
-    except (OSError, SafetensorError, KeyError) as error:
-        raise RunError(f"{run.path} has no predictions to compare: {error}") from None
-    return {row: (label, label == answer) for row, label, answer in zip(*columns, strict=True)}
 
 
 # ---- words -------------------------------------------------------------------------------------------

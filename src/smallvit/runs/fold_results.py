@@ -23,7 +23,7 @@ from smallvit.evaluation.ensemble import log_of
 from smallvit.evaluation.label_errors import suspected_labels
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.evaluation.model_file import read_tensors, write_tensors
-from smallvit.evaluation.statistics import clustered_interval, wilson
+from smallvit.evaluation.statistics import wilson
 from smallvit.planning.plan import read_plan
 from smallvit.runs.atomic import replacing
 from smallvit.runs.folder import RunFolder, write_json
@@ -103,16 +103,15 @@ def left_out(members: Sequence[Member]) -> LeftOut:
 
 
 def _judged(found: LeftOut, images: ImageSet) -> dict[str, Any]:
-    """As of a run, but the interval knows that images of a fold share a model, and those of a group a scene."""
+    """As of a run, but the intervals know that images of a fold share a model, and those of a group a scene."""
     right_N = (found.probabilities_NK.argmax(1) == found.labels_N).double().numpy()
     clusterings = [found.fold_N.numpy()]
     if images.groups:
         names = [images.groups[row] for row in found.rows_N.tolist()]
         clusterings.append(np.unique(names, return_inverse=True)[1].astype(np.int64))
-    interval = clustered_interval(right_N, *clusterings)
     of_fold = {int(fold): float(right_N[(found.fold_N == fold).numpy()].mean()) for fold in found.fold_N.unique()}
-    told = summary(log_of(found.probabilities_NK), found.labels_N, images.class_names)
-    return told | {"interval": interval, "of_fold": of_fold}
+    told = summary(log_of(found.probabilities_NK), found.labels_N, images.class_names, *clusterings)
+    return told | {"of_fold": of_fold}
 
 
 def _on_test(folder: Path, run: RunFolder) -> dict[str, Any]:
