@@ -11,6 +11,7 @@ from smallvit.console import quiet
 from smallvit.data.preparation import Preparation
 from smallvit.evaluation.model_file import load_model
 from smallvit.report.card import card
+from smallvit.report.figures import Figures
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
@@ -36,6 +37,11 @@ class Run(RunFolder):
     def classes(self) -> tuple[str, ...]:
         """Their names, in the order of the probabilities."""
         return _classes(self)
+
+    @property
+    def figures(self) -> Figures:
+        """What the report shows as matplotlib figures: accuracy, confusion, curves; attention, locality, cka of a diagnosis."""
+        return Figures(self)
 
     @property
     def transform(self) -> Preparation:

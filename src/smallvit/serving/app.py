@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from smallvit.console import say, warn
@@ -74,12 +77,27 @@ def app(
         webbrowser.open(served.url)
     if wait:
         try:
-            served.wait()
+            with _ended_by_signals():
+                served.wait()
         except KeyboardInterrupt:
             say("ended")
         finally:
             served.close()
     return served
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ctrl-C, which a shell tells the commands behind an & to ignore, and SIGTERM alike."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _has_browser() -> bool:
