@@ -6,7 +6,7 @@ WORKERS ?= 2
 # Without compiled bytecode every process takes three times as long to import torch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-all lint lock clean
+.PHONY: setup demo test test-all test-lowest docs lint lock clean
 
 setup: $(STAMP)
 
@@ -36,9 +36,18 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# The lowest versions that pyproject.toml names, in an environment of their own.
+test-lowest: setup
+	$(BIN)/python -m uv venv -q --clear .venv-lowest
+	$(BIN)/python -m uv pip install -q --python .venv-lowest --resolution lowest-direct -e . 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
+	.venv-lowest/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not browser" tests/contracts tests/models tests/training tests/evaluation tests/data
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 lock: setup
 	$(BIN)/python -m uv pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	  --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-lowest site .pytest_cache .mypy_cache .ruff_cache

@@ -2,7 +2,7 @@
 
     python benchmarks/representations.py [--images 640] [--show]
 
-Compares the runs that benchmarks/study.py made of studies/amount-cifar.toml and amount-svhn.toml (in runs/studies), layer
+Compares the runs that `smallvit study run amount-cifar` and amount-svhn left in runs/studies, layer
 by layer, on images of their test part, by CKA over the layers that ran. Numbers go to docs/results/representations.json
 as they are found, pictures to docs/images. --show draws and prints what is there.
 
@@ -133,7 +133,7 @@ class Loaded(NamedTuple):
 
 def folder_of(model: Model) -> Path:
     study, arm, seed = model
-    return RUNS / study / f"{arm}-{max(0, seed)}"
+    return RUNS / f"{study}-laptop" / f"{arm}-seed-{max(0, seed)}"
 
 
 def loaded(study: str, arm: str, seed: int, images: int) -> Loaded:

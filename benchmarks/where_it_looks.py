@@ -2,7 +2,7 @@
 
     python benchmarks/where_it_looks.py [--images 2000] [--show]
 
-Measures the ViTs that benchmarks/study.py made of studies/amount-cifar.toml and amount-svhn.toml (in runs/studies) on
+Measures the ViTs that `smallvit study run amount-cifar` and amount-svhn left in runs/studies on
 images of their test part, and draws what the class token of one of them looks at. Numbers go to
 docs/results/where-it-looks.json as they are found, pictures to docs/images. --show draws and prints what is there.
 
@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from representations import PICTURES, ROOT, RUNS, SEEDS, loaded
+from representations import PICTURES, ROOT, SEEDS, folder_of, loaded
 from smallvit.diagnosis import attention_maps, feature_maps, locality, looks, rollout_looks
 from smallvit.diagnosis.attention import on_image, scaled
 from smallvit.diagnosis.distances import uniform_locality
@@ -62,9 +62,9 @@ def main() -> None:
     print(tables(record))
     draw_spread(record)
     for study, arm in (("amount-cifar", "vit 10,000"), ("amount-svhn", "vit 1,000")):
-        if (RUNS / study / f"{arm}-0").is_dir():
+        if folder_of((study, arm, 0)).is_dir():
             draw_attention(study, arm)
-    if all((RUNS / study / f"{arm}-0").is_dir() for study, arm in SHOWN):
+    if all(folder_of((study, arm, 0)).is_dir() for study, arm in SHOWN):
         draw_maps()
 
 

@@ -40,6 +40,9 @@ from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, 
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
+from smallvit.studies.record import is_study
+from smallvit.studies.reporting import report_study
+from smallvit.studies.study import finished_runs, resume_study, run_study
 from smallvit.training.together import join
 from smallvit.tuning.folder import is_tuning
 from smallvit.tuning.tune import report_tuning, resume_tuning, tune
@@ -48,7 +51,7 @@ from smallvit.types import Prediction
 if TYPE_CHECKING:
     from smallvit.runs.comparison import Comparison
 
-# From opened.py, flags.py, inference.py, prediction.py and execution.py; all others are below.
+# From opened.py, flags.py, inference.py, prediction.py, execution.py, tune.py and study.py; all others are below.
 __all__ = [
     "FLAGS",
     "Group",
@@ -69,6 +72,8 @@ __all__ = [
     "pretraining_recipe",
     "probe",
     "report",
+    "report_study",
+    "run_study",
     "tune",
     "usual_part",
 ]
@@ -247,6 +252,8 @@ def resume(
     with quiet(not show_progress):
         if is_tuning(folder):
             return [Run(resume_tuning(folder, on).final.path)]
+        if is_study(folder):
+            return [Run(path) for path in finished_runs(resume_study(folder, jobs, on))]
         if is_group(folder):
             with sole_owner(folder):
                 if any(is_unplanned(member.path) for member in final_members(folder)):
@@ -307,7 +314,9 @@ def compare(
 
 
 def report_folders(folders: Sequence[Path], out: Path) -> Path:
-    """One page for runs, groups, or a search."""
+    """One page for runs, groups, a search, or a study."""
     if len(folders) == 1 and is_tuning(folders[0]):
         return report_tuning(folders[0], out)
+    if len(folders) == 1 and is_study(folders[0]):
+        return report_study(folders[0], out=out)[1]
     return report([run for folder in folders for run in open_runs(folder)], out)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from smallvit.commands import look, stock, train, tune
+from smallvit.commands import look, stock, study, train, tune
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ recipe_app = typer.Typer(no_args_is_help=True, help="Look at the recipes that co
 app.add_typer(recipe_app, name="recipe")
 cache_app = typer.Typer(no_args_is_help=True, help="Look at the decoded images that runs keep, or remove them.")
 app.add_typer(cache_app, name="cache")
+study_app = typer.Typer(no_args_is_help=True, help="Run published comparisons, or your own, and see which claims hold.")
+app.add_typer(study_app, name="study")
 for command in (
     train.demo,
     train.check,
@@ -43,6 +45,9 @@ for command in (
     app.command()(command)
 app.command(name="list")(stock.list_)
 recipe_app.command()(stock.show)
+study_app.command(name="list")(study.list_)
+for command in (study.show, study.run, study.report, study.claims):
+    study_app.command()(command)
 cache_app.command(name="list")(stock.cache_list)
 cache_app.command(name="clear")(stock.cache_clear)
 

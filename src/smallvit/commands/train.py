@@ -105,9 +105,14 @@ def resume(folder: RunFolder, jobs: Jobs = 1, on: On = "local", log: Log = None,
     """Go on after a crash, a kill or Ctrl-C: the result is the one it would have had anyway."""
     announce(quiet)
     from smallvit import api
+    from smallvit.commands.study import show_study
+    from smallvit.studies.record import is_study, open_study
 
     runs = api.resume(folder, jobs=jobs, on=on, log=log, show_progress=not quiet)
-    show_results(runs, folder / "report.html", quiet)
+    if is_study(folder):
+        show_study(open_study(folder), quiet)
+    else:
+        show_results(runs, folder / "report.html", quiet)
 
 
 def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:

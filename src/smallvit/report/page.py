@@ -54,9 +54,9 @@ def write_report(
     return out
 
 
-def look() -> str:
-    """The colours, fonts and parts that all our pages share, as CSS."""
-    return (resources.files("smallvit.report") / "look.css").read_text(encoding="utf-8")
+def page_style() -> str:
+    """The look of all our pages."""
+    return (resources.files("smallvit.report") / "style.css").read_text(encoding="utf-8")
 
 
 def _render(
@@ -73,7 +73,7 @@ def _render(
     accuracy = sections.accuracy_section(judged, compared=bool(verdicts), folds=folds)
     page = environment.from_string(template).render(
         title=title,
-        look=look(),
+        style=page_style(),
         extras=extras,
         runs=contents,
         judged=judged,

@@ -1,6 +1,6 @@
 """Where a run stands within its group: which arm it is, and which replicate of that arm.
 
-An arm is a way to train. A replicate (seed, fold) is another draw of the same way. Replicates are summed up by their
+An arm is a way to train. A replicate (seed, fold, another draw of the training images) is the same way once more. Replicates are summed up by their
 mean, and arms are compared replicate by replicate. A stage is what an arm does before the run that counts.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from smallvit.errors import RunError
 
-REPLICATES = ("seed", "fold")
+REPLICATES = ("seed", "fold", "draw")
 
 
 class Place(NamedTuple):
@@ -22,6 +22,7 @@ class Place(NamedTuple):
     seed: int | None = None
     fold: int | None = None
     stage: str | None = None
+    draw: int | None = None  # of the training images, where several are tried
 
     @property
     def axes(self) -> dict[str, str | int]:
@@ -30,11 +31,11 @@ class Place(NamedTuple):
     @property
     def replicate(self) -> Place:
         """The same place without arm and stage: what is paired when two arms are compared."""
-        return Place(seed=self.seed, fold=self.fold)
+        return Place(seed=self.seed, fold=self.fold, draw=self.draw)
 
     @property
     def method(self) -> Place:
-        """The same place without seed and fold: what replicates have in common."""
+        """The same place without seed, fold and draw: what replicates have in common."""
         return Place(arm=self.arm, stage=self.stage)
 
     @property

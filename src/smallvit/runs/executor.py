@@ -20,6 +20,7 @@ from smallvit.errors import Interrupted, SmallvitError
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import following
+from smallvit.runs.ownership import is_owned
 from smallvit.training.session import stop_signals
 
 POLL_SECONDS = 0.3
@@ -145,17 +146,20 @@ def _stop(active: dict[Path, Job], source: Source) -> None:
         time.sleep(POLL_SECONDS / 10)
 
 
+def wait_for_others(folders: Iterable[Path]) -> None:
+    """Runs of a command that was killed may still go on: they save what they have at their end, and it counts."""
+    told = False
+    while owned := [path for path in folders if is_owned(path)]:
+        if not told:
+            say(f"waiting for {', '.join(path.name for path in owned)}, which an earlier process started")
+            told = True
+        time.sleep(1)
+
+
 def _last_words(path: Path, status: int) -> str:
     log = path / "log.txt"
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
     return "\n".join(said[-TAIL_LINES:]) or f"exit status {status}"
-
-
-def list_failures(failed: Sequence[Ended], go_on: str) -> None:
-    """An error that names every run that failed, with the last line each has said."""
-    if failed:
-        lines = [f"  {ended.path}: {ended.problem.splitlines()[-1]}" for ended in failed]
-        raise SmallvitError("\n".join([f"{len(failed)} runs failed:", *lines, f"go on with `{go_on}`"]))
 
 
 def tell_cores(folders: Sequence[Path], jobs: int) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from smallvit.drawing.script import in_script
 from smallvit.report.diagnosis_section import shading
-from smallvit.report.page import look
+from smallvit.report.page import page_style
 from smallvit.serving.guard import too_large
 from smallvit.serving.server import Limits, Page
 
@@ -22,7 +22,7 @@ def make_page(about: Mapping[str, Any], limits: Limits) -> Page:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    style, script = look() + _own("page.css"), shading() + _own("page.js")
+    style, script = page_style() + _own("page.css"), shading() + _own("page.js")
     bounds = {
         "file_bytes": limits.file_bytes,
         "files": limits.files,

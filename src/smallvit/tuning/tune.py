@@ -25,11 +25,11 @@ from smallvit.planning.plan import make_plan, show_plan
 from smallvit.recipe import Recipe, parse_duration, with_settings
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Side, compare_two
-from smallvit.runs.executor import Launch, Listed, run_all
+from smallvit.runs.executor import Launch, Listed, run_all, wait_for_others
 from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.group import Planned, grow_group
 from smallvit.runs.members import write_group
-from smallvit.runs.ownership import is_owned, sole_owner
+from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, check_place, place_called
 from smallvit.tuning.best import write_best
 from smallvit.tuning.folder import FINAL, Asked, Tuning, open_tuning, stored_trial, write_asked
@@ -151,7 +151,7 @@ def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
         each = f", about {duration(one)} each" if one else ""
         say(f"{asked.jobs} trials at a time, {asked.threads} threads each{each}; the space is {asked.space}")
         source = Trials(tuning, started)
-        _wait_for_others(tuning)
+        wait_for_others(list(tuning.path.glob("trial-*")))
         run_all(source, asked.jobs, go_on=go_on, total=asked.trials, keep_going=True, launch=launch)
         tuning.spend(time.monotonic() - source.begun)
         _plan_final(tuning, best_of(tuning), time.monotonic() - source.begun)
@@ -175,16 +175,6 @@ def report_tuning(folder: Path, out: Path) -> Path:
 def _found(tuning: Tuning) -> Tuned:
     best = best_of(tuning)
     return Tuned(tuning.path, tuning.trials(), best, gain_of(tuning, best), RunFolder(tuning.final))
-
-
-def _wait_for_others(tuning: Tuning) -> None:
-    """Trials of a search that was killed may still run: they save what they have at their end, and it counts."""
-    told = False
-    while owned := [path for path in tuning.path.glob("trial-*") if is_owned(path)]:
-        if not told:
-            say(f"waiting for {', '.join(path.name for path in owned)}, which an earlier process started")
-            told = True
-        time.sleep(1)
 
 
 def best_of(tuning: Tuning) -> Trial:

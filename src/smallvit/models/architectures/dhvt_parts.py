@@ -2,7 +2,7 @@
 
 Names of parameters are the authors', so their checkpoints load as they are. The layout is not: tokens keep their
 channels last, which makes a 1x1 convolution a matrix product, lets BatchNorm work on rows, and gives the depthwise
-convolution the one layout whose backward pass is quick on a CPU (benchmarks/results/train_step.md).
+convolution the one layout whose backward pass is quick on a CPU (docs/speed/train_step.md).
 
 B images, C channels in, H by W grid, L = H*W patches, N = 1+L tokens (class token first), D width, E hidden width,
 h heads of d = D/h channels, M = N+h tokens with head tokens, R = B*L rows.

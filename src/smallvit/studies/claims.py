@@ -1,0 +1,99 @@
+"""All claims of the papers with their status, from the stored records of studies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from smallvit.studies.library import PaperClaim, paper_claims, read_study, study_names
+from smallvit.studies.record import open_study
+from smallvit.studies.statuses import WORDS, Status, Word, statuses
+
+
+class Evidence(NamedTuple):
+    study: str
+    status: Status
+    scale: str
+
+
+class Gathered(NamedTuple):
+    claim: PaperClaim
+    studies: tuple[str, ...]  # those that check it
+    evidence: tuple[Evidence, ...]  # from those that have runs, the strongest first
+
+    @property
+    def word(self) -> Word:
+        if self.evidence:
+            return self.evidence[0].status.word
+        return "cannot be decided here" if self.claim.needs else "not decided"
+
+    @property
+    def why(self) -> str:
+        if not self.evidence:
+            if self.claim.needs:
+                return f"missing: {self.claim.needs}"
+            return f"no runs yet: `smallvit study run {self.studies[0]} --scale laptop`" if self.studies else "no study"
+        return "<br>".join(
+            f"[{one.study}](results/{one.study}.json): {one.status.word}; {one.status.why}" for one in self.evidence
+        )
+
+
+def gathered(results: Path) -> list[Gathered]:
+    checked: dict[str, list[str]] = {}
+    found: dict[str, list[Evidence]] = {}
+    for name in study_names():
+        for number in dict.fromkeys(claim.claim for claim in read_study(name).claims if claim.claim):
+            checked.setdefault(number, []).append(name)
+        file = results / f"{name}.json"
+        if file.is_file():
+            opened = open_study(file)
+            for status in statuses(opened.study, opened.record):
+                if status.claim.claim and all(opened.record.of(arm) for arm in status.claim.arms):
+                    found.setdefault(status.claim.claim, []).append(Evidence(name, status, opened.record.scale))
+    return [
+        Gathered(
+            claim, tuple(checked.get(claim.number, ())),
+            tuple(sorted(found.get(claim.number, ()), key=lambda one: WORDS.index(one.status.word))),
+        )
+        for claim in paper_claims()
+    ]  # fmt: skip
+
+
+def counts(found: Sequence[Gathered]) -> dict[str, int]:
+    return {word: sum(one.word == word for one in found) for word in WORDS}
+
+
+def claims_page(found: Sequence[Gathered]) -> str:
+    told = ", ".join(f"{n} {word}" for word, n in counts(found).items() if n)
+    runs = sum(bool(one.evidence) for one in found)
+    lines = [
+        "# The claims of the papers, and what was seen", "",
+        "Written by `smallvit study claims --out docs/claims.md` from the records under [results/](results/); statuses follow from intervals by rule:",
+        "", "- *holds*, *fails*: at the published setting, and the interval leaves the other out, over seeds (Holm's correction over all comparisons of the",
+        "  study) and over test images;",
+        "- *direction seen at laptop scale*: the same, with other data, sizes or epochs than published;",
+        "- *not decided*: the interval tells neither, or a model was at chance, or had about a hundredth of the published epochs;",
+        "- *cannot be decided here*: data or hardware are missing.", "",
+        f"{len(found)} claims: {told}. {runs} of them have runs.", "",
+        "| | claim | published | status | evidence |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for paper in dict.fromkeys(one.claim.paper for one in found):
+        lines.append(f"| | *{paper}* | | | |")
+        lines += [
+            f"| {one.claim.number} | {one.claim.says} | {one.claim.published} | **{one.word}** | {one.why} |"
+            for one in found
+            if one.claim.paper == paper
+        ]
+    return "\n".join(lines)
+
+
+def claims_json(found: Sequence[Gathered]) -> str:
+    return json.dumps(
+        [
+            {**one.claim._asdict(), "status": one.word, "evidence": [{"study": e.study, "scale": e.scale, "status": e.status.word, "why": e.status.why} for e in one.evidence]}
+            for one in found
+        ],
+        indent=1,
+    )  # fmt: skip

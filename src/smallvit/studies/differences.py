@@ -1,0 +1,164 @@
+"""Differences between arms: paired over seeds and draws, over test images, and corrected for how many there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtr
+
+from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
+from smallvit.runs.axes import Place
+from smallvit.runs.comparison import LEVEL, seeds_needed
+from smallvit.studies.record import Record, RunFacts, right_of
+from smallvit.studies.spec import Claim, Study
+
+ACCURACY = "accuracy"
+
+
+class Test(NamedTuple):
+    """What is asked of the record: a mean of some quantity over replicates against a bound."""
+
+    kind: str  # better | tie | more | error_ratio | above
+    arms: tuple[str, ...]
+    on: str = ACCURACY
+    bound: float = 0.0
+
+    @property
+    def words(self) -> str:
+        a = self.arms
+        if self.kind == "more":
+            return f"({a[0]} - {a[1]}) - ({a[2]} - {a[3]})"
+        if self.kind == "error_ratio":
+            return f"errors of {a[0]} less {self.bound:g} times those of {a[1]}"
+        return f"{a[0]} - {a[1]}" if len(a) > 1 else a[0]
+
+
+class Difference(NamedTuple):
+    """`mean` with its intervals is in points of accuracy, or in the unit of `on`; p is of lying at the bound."""
+
+    test: Test
+    n: int  # replicates: draws where there are several, else seeds
+    word: str
+    mean: float
+    low: float
+    high: float
+    p: float
+    images: tuple[float, float] | None = None  # interval over seeds and test images, where they share them
+    corrected: float = 1.0  # Holm's p
+    needed: int | None = None  # replicates that would show a difference of this size
+    more_time: float = 0.0  # share of processor time that the better one had beyond the other
+
+    @property
+    def real(self) -> bool:
+        """Beyond the bound on the side where it is seen: over seeds after the correction, and over test images."""
+        return self.corrected < LEVEL and (
+            self.images is None or not self.images[0] <= self.test.bound <= self.images[1]
+        )
+
+
+def tests_of(claim: Claim) -> list[Test]:
+    found = [Test("better", pair, claim.on, claim.by) for pair in claim.better]
+    found += [Test("tie", pair, claim.on, claim.within) for pair in claim.tie]
+    found += [Test("more", (*first, *second), claim.on, claim.by) for first, second in claim.more]
+    found += [Test("error_ratio", pair, claim.on, claim.by) for pair in claim.error_ratio]
+    return found + [Test("above", (arm,), claim.on, claim.by) for arm in claim.above]
+
+
+def differences(study: Study, record: Record) -> dict[Test, Difference]:
+    """All that is compared or claimed and has two replicates, with Holm's correction over all of it."""
+    asked = [Test("better", pair) for pair in study.pairs(record.scale)]
+    asked += [test for claim in study.claims for test in tests_of(claim)]
+    found = {test: one for test in dict.fromkeys(asked) if (one := difference(record, test))}
+    corrected = holm([one.p for one in found.values()])
+    return {test: one._replace(corrected=p) for (test, one), p in zip(found.items(), corrected, strict=True)}
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the chance of any false finding among all stays at the level."""
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    corrected, so_far = [1.0] * len(p_values), 0.0
+    for rank, index in enumerate(order):
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = so_far
+    return corrected
+
+
+def difference(record: Record, test: Test) -> Difference | None:
+    """None with fewer than two replicates that all arms of it have."""
+    runs = [record.of(arm) for arm in test.arms]
+    both = sorted(set.intersection(*(set(one) for one in runs)), key=_order) if runs else []
+    values = [_value(test, [one[place] for one in runs]) for place in both]
+    pairs = [(place, value) for place, value in zip(both, values, strict=True) if value is not None]
+    means, word = _by_draw(dict(pairs))
+    if len(means) < 2:
+        return None
+    mean, low, high = mean_interval(means)
+    beyond = [value - _bound(test, mean) for value in means]
+    return Difference(
+        test, len(means), word, mean, low, high, p_of(beyond), over_images(record, test, [place for place, _ in pairs]),
+        needed=seeds_needed(beyond), more_time=_more_time(test, runs, mean),
+    )  # fmt: skip
+
+
+def _order(place: Place) -> tuple[int, int]:
+    return place.draw or 0, place.seed or 0
+
+
+def _bound(test: Test, mean: float) -> float:
+    """A tie is left on the side where the mean lies; errors were compared with a multiple already."""
+    if test.kind == "error_ratio":
+        return 0.0
+    return math.copysign(test.bound, mean) if test.kind == "tie" else test.bound
+
+
+def _value(test: Test, runs: Sequence[RunFacts]) -> float | None:
+    values = [100 * run.accuracy if test.on == ACCURACY else run.measured.get(test.on, math.nan) for run in runs]
+    if any(math.isnan(value) for value in values):
+        return None
+    if test.kind == "above":
+        return values[0]
+    if test.kind == "error_ratio":
+        return (100 - values[0]) - test.bound * (100 - values[1])
+    if test.kind == "more":
+        return (values[0] - values[1]) - (values[2] - values[3])
+    return values[0] - values[1]
+
+
+def _by_draw(values: Mapping[Place, float]) -> tuple[list[float], str]:
+    """Runs on one draw of the training images are not independent: their mean counts once where there are several draws."""
+    draws = {place.draw for place in values}
+    if len(draws) < 2:
+        return list(values.values()), "seed"
+    each = {draw: [value for place, value in values.items() if place.draw == draw] for draw in draws}
+    return [sum(own) / len(own) for own in each.values()], "draw"
+
+
+def p_of(beyond: Sequence[float]) -> float:
+    """Two-sided p of a mean of 0. Values that do not vary at all decide alone."""
+    n, mean, error = len(beyond), float(np.mean(beyond)), float(np.std(beyond, ddof=1)) / math.sqrt(len(beyond))
+    if error < 1e-12:
+        return 1.0 if abs(mean) < 1e-12 else 0.0
+    return float(2 * stdtr(n - 1, -abs(mean) / error))
+
+
+def over_images(record: Record, test: Test, both: Sequence[Place]) -> tuple[float, float] | None:
+    """Other seeds and other test images: of a plain difference in accuracy, where all runs judged the same images."""
+    if test.kind not in ("better", "tie") or test.on != ACCURACY:
+        return None
+    sides = [[record.of(arm)[place] for place in both] for arm in test.arms]
+    if len({(run.judged, record.tests_of(run)) for side in sides for run in side}) != 1:
+        return None
+    first, second = (np.stack([right_of(record, run) for run in side]) for side in sides)
+    low, high = bootstrap_difference(first, second)
+    return 100 * low, 100 * high
+
+
+def _more_time(test: Test, runs: Sequence[Mapping[Place, RunFacts]], mean: float) -> float:
+    if test.kind not in ("better", "tie"):
+        return 0.0
+    spent = [float(np.mean([run.cpu_seconds for run in one.values()])) for one in runs]
+    winner, other = spent if mean > 0 else reversed(spent)
+    return winner / other - 1 if other > 0 else 0.0

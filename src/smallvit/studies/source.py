@@ -1,0 +1,199 @@
+"""The runs that a study lacks, as a source for the executor: planned when there is room, kept when they end.
+
+Seeds first, so that a study that is stopped has all arms of the seeds it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from smallvit.console import duration, quiet, say, warn
+from smallvit.errors import SmallvitError
+from smallvit.planning.plan import Plan, compute_floors, make_plan
+from smallvit.runs.axes import Place, several
+from smallvit.runs.executor import Ended
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.group import Planned, grow_group
+from smallvit.studies.costs import Data, asked_recipe
+from smallvit.studies.record import FILE, ArmFacts, Record, RunFacts, key_of, write_record
+from smallvit.studies.spec import stages
+
+MOST_POINTS = 60  # of a curve in the record
+STAGES = ("first", "second", "third", "fourth")  # names of what comes before the run that counts
+
+
+class StudyRuns:
+    """Asked for a run when there is room, told of every one that ends."""
+
+    def __init__(
+        self, folder: Path, record: Record, places: Sequence[Place], data: Data, *, threads: int | None, command: str,
+        budget: float | None = None,
+    ) -> None:  # fmt: skip
+        self.path, self.record, self.data, self.threads, self.command = folder, record, data, threads, command
+        self.waiting = deque(place for place in places if key_of(place) not in record.runs)
+        self.started, self.budget, self.done = time.monotonic(), budget, 0
+        self.total = sum(len(self.chain(place)) for place in self.waiting)  # of processes
+        self.active: dict[Path, Place] = {}
+        self.floors: dict[bytes, dict[str, Any]] = {}  # by the rows that they were computed on
+        self.left_for_later = 0
+
+    # ---- a source of runs ----------------------------------------------------------------------------
+
+    def ask(self) -> Path | None:
+        """The next stage of the next run; one that was stopped goes on. None where the time is over."""
+        while self.waiting:
+            place = self.waiting.popleft()
+            if not self._is_time_for(place):
+                self.left_for_later += 1
+                continue
+            for step in self.chain(place):
+                folder = self.folder(step)
+                try:
+                    if not (folder / "recipe.json").is_file():
+                        self.plan(step)
+                except SmallvitError as error:
+                    self.fail(place, str(error))
+                    break
+                if not RunFolder(folder).finished:
+                    self.active[folder] = step
+                    return folder
+            else:
+                self.keep(place)  # it had ended when the study was killed
+        return None
+
+    def tell(self, ended: Ended) -> None:
+        place = self.active.pop(ended.path)
+        key = key_of(place)
+        self.record.spent = {**self.record.spent, key: self.record.spent.get(key, 0.0) + (ended.cpu_seconds or 0.0)}
+        if ended.well:
+            self.done += 1
+            if place.stage:
+                self.waiting.appendleft(place._replace(stage=None))
+            else:
+                self.keep(place)
+        elif not ended.stopped:
+            self.fail(place, ended.problem.splitlines()[-1])
+        self.save()
+
+    def given_up(self) -> Iterable[Path]:
+        return ()
+
+    # ---- parts ---------------------------------------------------------------------------------------
+
+    def chain(self, place: Place) -> list[Place]:
+        """The run with what comes before it."""
+        before = len(stages(self.record.shared, self.record.arms_asked[str(place.arm)])) - 1
+        return [*(place._replace(stage=name) for name in STAGES[:before]), place._replace(stage=None)]
+
+    def folder(self, place: Place) -> Path:
+        return self.path / place.folder.replace("/", "_")
+
+    def _is_time_for(self, place: Place) -> bool:
+        """Whether a run that begins now would end within the budget, by what the others of its arm took."""
+        if self.budget is None:
+            return True
+        took = [run.train_seconds for run in self.record.of(str(place.arm)).values()]
+        expected = max(took) if took else self.record.cpu_seconds or 0.0
+        return time.monotonic() - self.started + expected <= self.budget
+
+    def fail(self, place: Place, problem: str) -> None:
+        self.record.failed = {**self.record.failed, key_of(place): problem}
+        warn(f"{place._replace(stage=None).words} failed, the others go on: {problem}")
+        self.save()
+
+    def keep(self, place: Place) -> None:
+        key, place = key_of(place), place._replace(stage=None)
+        before = [self.folder(step) for step in self.chain(place)[:-1]]
+        run = read_run(self.folder(place), before)
+        run.cpu_seconds = round(self.record.spent.get(key, 0.0), 1)
+        self.record.runs = {**self.record.runs, key: run}
+        self.record.spent = {other: spent for other, spent in self.record.spent.items() if other != key}
+        self.record.failed = {other: why for other, why in self.record.failed.items() if other != key}
+        self.save()
+        left = (time.monotonic() - self.started) / max(1, self.done) * (self.total - self.done)
+        more = f", about {duration(left)} left" if self.done < self.total else ""
+        say(f"{several(len(self.record.runs), 'run')}, {place.words}: {run.accuracy:.1%}{more}")
+
+    def save(self) -> None:
+        write_record(self.path / FILE, self.record)
+
+    def plan(self, place: Place) -> None:
+        """Make the run's folder; it starts from what the stage before it has left."""
+        arm = str(place.arm)
+        asked, facts, chain = (
+            stages(self.record.shared, self.record.arms_asked[arm]),
+            self.record.arms[arm],
+            self.chain(place),
+        )
+        number = chain.index(place)
+        own = facts.stages[number]
+        flags: dict[str, Any] = {"epochs": own.epochs, "seed": place.seed, "threads": self.threads}
+        settings: dict[str, Any] = {"steps": own.steps} if own.steps else {}
+        if place.draw is not None:
+            settings["data.split_seed"] = place.draw
+        if number:
+            flags["init"] = str(self.folder(chain[number - 1]))
+        with quiet():
+            plan = make_plan(asked_recipe(asked[number], self.data, **flags, settings=settings), with_floors=False)
+            plan = plan._replace(floors=self.floors_of(plan))
+        if place.stage is None and facts.floors is None and not self.record.floors:
+            self.tell_images(facts, plan)
+        folder = self.folder(place)
+        grow_group(self.path, folder.name, Planned(place, plan), self.command, self.record.title, group_is_held=True)
+
+    def tell_images(self, facts: ArmFacts, plan: Plan) -> None:
+        facts.floors, facts.train_images, facts.test_images = plan.floors, len(plan.split.train), len(plan.split.test)
+        self.save()
+
+    def floors_of(self, plan: Plan) -> dict[str, Any]:
+        """Once for every split: they depend on the images alone."""
+        rows = b"|".join(part.numpy().tobytes() for part in plan.split[:3]) + plan.images.fingerprint.encode()
+        if rows not in self.floors:
+            self.floors[rows] = compute_floors(plan.images, plan.split)
+        return self.floors[rows]
+
+
+def read_run(folder: Path, before: Sequence[Path] = ()) -> RunFacts:
+    """What a run has found: enough for every comparison."""
+    run = RunFolder(folder)
+    results, stored = run.results, load_file(folder / "predictions.safetensors")
+    order_N = np.argsort(stored["rows"], kind="stable")
+    right_N = (stored["probabilities"].argmax(1) == stored["labels"])[order_N]
+    part = results["evaluated_part"]
+    facts = RunFacts(
+        accuracy=results["parts"][part]["accuracy"],
+        right=np.packbits(right_N).tobytes().hex(),
+        train_seconds=results["timing"]["train_seconds"],
+        parameters=results["model"]["parameters"],
+        train_images=len(run.read("split.json", "parts")["parts"]["train"]),
+        test_images=len(right_N),
+        judged=hashlib.sha256(np.sort(stored["rows"]).astype(np.int64).tobytes()).hexdigest()[:16],
+        courses=courses(run),
+    )
+    if before:
+        first = RunFolder(before[-1]).results
+        facts.accuracy_first = first["parts"].get(first["evaluated_part"], {}).get("accuracy")
+    return facts
+
+
+def courses(run: RunFolder) -> dict[str, list[tuple[float, float]]]:
+    """Loss and validation accuracy over the epochs, thinned."""
+    found = {}
+    for key in ("train_loss", "val_accuracy"):
+        points = [
+            (float(line["epoch"]), round(float(line[key]), 4))
+            for line in run.metrics
+            if key in line and "epoch" in line
+        ]
+        if points:
+            chosen = np.unique(np.linspace(0, len(points) - 1, min(MOST_POINTS, len(points))).round().astype(int))
+            found[key] = [points[index] for index in chosen]
+    return found

@@ -1,0 +1,160 @@
+"""What may be said of a claim: holds, fails, not decided, direction seen, cannot be decided here.
+
+"Holds" and "fails" need the published setting and an interval that leaves the other out, after Holm's correction and over test
+images, too. At another setting the most that is said is that its direction is seen. A model at chance, or one that was
+trained for about a hundredth of the published epochs, decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from smallvit.evaluation.statistics import mean_interval, wilson
+from smallvit.runs.axes import several
+from smallvit.studies.differences import ACCURACY, Difference, Test, differences, tests_of
+from smallvit.studies.record import Record
+from smallvit.studies.spec import Claim, Study
+
+Word = Literal["fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here"]
+# The strongest first: of several checks of one claim one that fails is enough.
+WORDS: tuple[Word, ...] = ("fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here")
+LEAST_SHARE = 1 / 50  # of the published epochs; IDMM with 11 of 800 is called a hundredth of them
+ENOUGH_SHARE = 0.95  # of the published epochs, from which on a setting is the published one
+TOLD_TIME = 0.05  # more processor time for the better arm is told from here
+
+
+class Status(NamedTuple):
+    claim: Claim
+    word: Word
+    why: str
+    differences: tuple[Difference, ...] = ()
+
+
+def statuses(study: Study, record: Record) -> list[Status]:
+    found = differences(study, record)
+    return [decide(study, record, claim, found) for claim in study.claims]
+
+
+def decide(study: Study, record: Record, claim: Claim, found: Mapping[Test, Difference]) -> Status:
+    if missing := [arm for arm in claim.arms if not record.of(arm)]:
+        return Status(claim, "not decided", f"{_listed(missing)} {'has' if len(missing) == 1 else 'have'} no runs yet")
+    own = tuple(found[test] for test in tests_of(claim) if test in found)
+    if len(own) < len(tests_of(claim)):
+        what = (
+            "two seeds are needed" if claim.on == ACCURACY else f"{claim.on} was not measured in two runs of each arm"
+        )
+        return Status(claim, "not decided", f"{what}; nothing is known of the chance in one", own)
+    told = "; ".join(in_words(one) for one in own)
+    if weak := [why for arm in claim.arms for why in decides_nothing(study, record, arm, claim.on)]:
+        return Status(
+            claim, "not decided", f"{'; '.join(dict.fromkeys(weak))}: that decides nothing. Seen: {told}", own
+        )
+    sides = [_side(one) for one in own]
+    cautions = "".join(_caution(one) for one in own)
+    if not is_comparable(study, record, claim):
+        return Status(claim, *_elsewhere(sides, own, told + cautions), own)
+    if "against" in sides:
+        return Status(claim, "fails", told + cautions, own)
+    if all(side == "for" for side in sides):
+        return Status(claim, "holds", told + cautions, own)
+    return Status(claim, "not decided", f"{told}{cautions}. {_more(own)}", own)
+
+
+def _elsewhere(sides: Sequence[str], own: Sequence[Difference], told: str) -> tuple[Word, str]:
+    """At another setting than the published one nothing holds and nothing fails."""
+    if all(side == "for" for side in sides):
+        return "direction seen at laptop scale", told
+    if "against" in sides:
+        return (
+            "not decided",
+            f"{told}. At this scale the claim is not met; only the published setting could tell that it fails",
+        )
+    return "not decided", f"{told}. {_more(own)}"
+
+
+def _side(one: Difference) -> str:
+    """for | against | open: on which side of the claim's bound the difference really lies."""
+    if one.test.kind == "tie":
+        if abs(one.mean) > one.test.bound:
+            return "against" if one.corrected < 0.05 else "open"
+        ends = [one.low, one.high, *(one.images or ())]
+        return "for" if max(map(abs, ends)) < one.test.bound else "open"
+    if not one.real:
+        return "open"
+    bound = 0.0 if one.test.kind == "error_ratio" else one.test.bound
+    return "for" if one.mean > bound else "against"
+
+
+def is_comparable(study: Study, record: Record, claim: Claim) -> bool:
+    """The published setting: the paper's scale, and its epochs."""
+    if record.scale != "paper" or claim.setting:
+        return False
+    return all(share >= ENOUGH_SHARE for arm in claim.arms for share, _ in _shares(study, record, arm))
+
+
+def decides_nothing(study: Study, record: Record, arm: str, on: str = ACCURACY) -> list[str]:
+    """Why a result of this arm says nothing of the claim; empty where it may."""
+    found = []
+    runs, floors = list(record.of(arm).values()), record.floors_of(arm)
+    chance = floors.get("majority", {}).get("accuracy")
+    if chance is not None and on == ACCURACY:
+        low = mean_interval([run.accuracy for run in runs])[1]
+        if len(runs) < 2:
+            low = wilson(runs[0].accuracy * record.tests_of(runs[0]), record.tests_of(runs[0]))[0]
+        if low <= chance:
+            mean = sum(run.accuracy for run in runs) / len(runs)
+            found.append(
+                f"{arm} is not above chance ({100 * mean:.1f} %, from {100 * low:.1f}; chance is {100 * chance:.1f})"
+            )
+    found += [why for share, why in _shares(study, record, arm) if share <= LEAST_SHARE]
+    return found
+
+
+def _shares(study: Study, record: Record, arm: str) -> list[tuple[float, str]]:
+    """Of every stage: the share of the published epochs that it had, in words, too."""
+    facts = record.arms.get(arm)
+    if facts is None:
+        return []
+    found = []
+    for stage in facts.stages:
+        asked = study.epochs_published if stage is facts else study.epochs_first_published
+        if asked:
+            share = stage.epochs / asked
+            found.append((share, f"{arm} had {stage.epochs} of {asked} published epochs ({100 * share:.1f} %)"))
+    return found
+
+
+# ---- words ---------------------------------------------------------------------------------------------
+
+
+def in_words(one: Difference) -> str:
+    unit = "" if one.test.on != ACCURACY else " points"
+    digits = 1 if one.test.on == ACCURACY else 2
+    sign = "" if one.test.kind == "above" else "+"
+    mean, low, high = (f"{value:{sign}.{digits}f}" for value in (one.mean, one.low, one.high))
+    images = f"; over test images {one.images[0]:+.1f} to {one.images[1]:+.1f}" if one.images else ""
+    p = f"{one.corrected:.3f}" if one.corrected >= 0.001 else "< 0.001"
+    return f"{one.test.words}: {mean}{unit} ({low} to {high}, {several(one.n, one.word)}{images}; Holm p {p})"
+
+
+def _caution(one: Difference) -> str:
+    return f"; the better one had {one.more_time:.0%} more processor time" if one.more_time > TOLD_TIME else ""
+
+
+def _more(own: Sequence[Difference]) -> str:
+    """How many replicates would decide, if differences are as large as they look."""
+    open_ones = [one for one in own if _side(one) == "open"]
+    needed = [one.needed for one in open_ones]
+    word = open_ones[0].word
+    if any(one is None for one in needed):
+        return f"If there is a difference, it is so small that 1,000 {word}s would not tell"
+    most = max((one for one in needed if one is not None), default=2)
+    have = min(one.n for one in open_ones)
+    if most <= have:
+        return f"More {word}s, fewer comparisons or more test images would decide"
+    return f"If it is as large as it looks, about {several(most, word)} would decide (there are {have})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,313 @@
+"""`smallvit study run`: a study from wherever its folder stands to its report.
+
+The folder is a group of runs with study.json (what was found) and asked.json (how the command was given). Going on after a
+kill is the same as starting, and so is growing: arms and seeds that the record lacks are run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from smallvit.console import bar, quiet, say
+from smallvit.diagnosis.diagnose import diagnose
+from smallvit.errors import RunError, SmallvitError, UsageError, nearest
+from smallvit.recipe import Section, parse_duration
+from smallvit.runs.atomic import write_text
+from smallvit.runs.axes import Place
+from smallvit.runs.environment import environment
+from smallvit.runs.executor import run_all, wait_for_others
+from smallvit.runs.folder import RunFolder, claimed
+from smallvit.runs.members import is_group, members_of, write_group
+from smallvit.runs.ownership import sole_owner
+from smallvit.runs.places import LOCAL, check_place, place_called
+from smallvit.studies import costs
+from smallvit.studies.library import in_words, read_study, study_names
+from smallvit.studies.measured import measure_run, needs_diagnosis
+from smallvit.studies.page import write_page
+from smallvit.studies.record import (
+    FILE,
+    ArmFacts,
+    Opened,
+    Record,
+    changed_arms,
+    is_study,
+    open_study,
+    read_record,
+    same_length,
+    split_key,
+    write_record,
+)
+from smallvit.studies.source import StudyRuns
+from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
+
+ASKED = "asked.json"
+IMAGES = 256  # for a diagnosis
+Data = str | Path | Mapping[str, str | Path] | None
+
+
+class Asked(Section):
+    """How the command was given."""
+
+    command: str
+    data: dict[str, str]
+    seeds: Annotated[int, Field(ge=1, le=1000)]
+    draws: Annotated[int, Field(ge=1, le=1000)]
+    only: tuple[str, ...] = ()
+    budget: float | None = None
+    jobs: Annotated[int, Field(ge=1)] = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+
+
+def run_study(
+    name: str | Path, *, scale: ScaleName = "laptop", data: Data = None, seeds: int | None = None,
+    draws: int | None = None, budget: str | float | None = None, only: Sequence[str] = (), jobs: int | None = None,
+    threads: int | None = None, on: str = LOCAL, out: str | Path | None = None, overwrite: bool = False,
+    show_progress: bool = True, command: str = "smallvit.run_study(...)",
+) -> Opened:  # fmt: skip
+    """Run what a study lacks, and write its report. `name` is one of ours, or a .toml file.
+
+    `data` is a source as for `train`, or a mapping from the names of a study's sets to sources. `only` names arms, or values of
+    axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too. What failed
+    stands in `record.failed` while the rest goes on.
+    """
+    check_place(on)
+    study = read_study(name)
+    if scale not in study.scales:
+        raise UsageError(f"--scale {scale}: {name} has {' and '.join(study.scales)}")
+    asked_scale = study.scales[scale]
+    threads = threads or (1 if scale == "laptop" else None)
+    cores = os.cpu_count() or 1
+    asked = Asked(
+        command=command, data=data_for(study, scale, data), seeds=seeds or asked_scale.seeds,
+        draws=draws or asked_scale.draws, only=tuple(only), jobs=jobs or (max(1, cores // threads) if threads else 1),
+        budget=parse_duration(budget) if isinstance(budget, str) else budget, threads=threads,
+    )  # fmt: skip
+    chosen_arms(study, scale, asked.only)
+    key = str(name) if str(name) in study_names() else Path(name).stem
+    folder = Path(out) if out else Path("runs") / "studies" / f"{key}-{scale}"
+    with quiet(not show_progress):
+        if is_study(folder) and not overwrite:
+            with sole_owner(folder):
+                check_same(study, scale, read_record(folder / FILE), folder)
+                return _go(folder, study, _write_asked(folder, asked), on)
+        with claimed(folder, overwrite) as path:
+            write_group(path, {"title": study.title, "command": command}, {})
+            write_record(path / FILE, new_record(key, study, scale, asked))
+            return _go(path, study, _write_asked(path, asked), on)
+
+
+def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL) -> Opened:
+    check_place(on)
+    with sole_owner(folder):
+        try:
+            asked = Asked.model_validate_json((folder / ASKED).read_bytes())
+        except OSError as error:
+            raise RunError(f"cannot read {folder / ASKED}: {error.strerror}") from None
+        except ValidationError as error:
+            raise RunError(f"{folder / ASKED} is damaged: {in_words(error)}") from None
+        if jobs and jobs > 1:
+            asked = asked.model_copy(update={"jobs": jobs})
+        return _go(folder, open_study(folder).study, asked, on)
+
+
+def finished_runs(opened: Opened) -> list[Path]:
+    """Folders of the runs that count."""
+    assert opened.path is not None
+    found = [member.path for member in members_of(opened.path) if member.place.stage is None]
+    return [path for path in found if (path / "results.json").is_file()]
+
+
+# ---- what is asked for ---------------------------------------------------------------------------------
+
+
+def sets_of(study: Study, scale: ScaleName) -> list[str]:
+    """Names of the sets that the arms of a study ask for."""
+    shared = study.scales[scale].shared
+    each = [stage for asked in study.asked(scale).values() for stage in stages(shared, asked)]
+    return list(dict.fromkeys(stage["data"] for stage in each if "data" in stage))
+
+
+def data_for(study: Study, scale: ScaleName, data: Data) -> dict[str, str]:
+    names = sets_of(study, scale)
+    if data is None:
+        return {}
+    if isinstance(data, Mapping):
+        if unknown := [name for name in data if name and name not in names]:
+            choices = ", ".join(names) or "none by name: give --data SOURCE alone"
+            raise UsageError(f"--data {unknown[0]}=...: the study has the sets {choices}")
+        return {name: _absolute(source) for name, source in data.items()}
+    if len(names) > 1:
+        raise UsageError(
+            f"--data {data}: the study has several sets: give --data {names[0]}=SOURCE, and so for {', '.join(names[1:])}"
+        )
+    return dict.fromkeys(["", *names], _absolute(data))
+
+
+def _absolute(source: str | Path) -> str:
+    """A file or folder wherever the runs are started from; the name of a set stays one."""
+    return str(Path(source).expanduser().resolve()) if Path(source).expanduser().exists() else str(source)
+
+
+def chosen_arms(study: Study, scale: ScaleName, only: Sequence[str]) -> list[str]:
+    """All arms, or those that are named: whole, by the arm alone, or by the value of an axis."""
+    arms = list(study.asked(scale))
+    if not only:
+        return arms
+    parts = {part for arm in arms for part in (arm, *arm.split(BETWEEN))}
+    if unknown := [name for name in only if name not in parts]:
+        raise UsageError(f"--only {unknown[0]}: no such arm: {nearest(unknown[0], parts)}")
+    return [arm for arm in arms if any(name == arm or name in arm.split(BETWEEN) for name in only)]
+
+
+def check_same(study: Study, scale: ScaleName, record: Record, folder: Path) -> None:
+    """Whether what is stored answers what is asked. Arms and seeds may come; what is there may not change."""
+    if record.scale != scale:
+        raise UsageError(f"{folder} holds the study at {record.scale} scale: give another --out")
+    if not same_length(record, study, scale):
+        raise UsageError(
+            f"{folder} was run with another length or other shared settings: give another --out, or --overwrite"
+        )
+    if changed := changed_arms(record, study.asked(scale)):
+        raise UsageError(
+            f"the arm {changed[0]!r} in {folder} was another one: give it another name, another --out, or --overwrite"
+        )
+
+
+def new_record(key: str, study: Study, scale: ScaleName, asked: Asked) -> Record:
+    own = study.scales[scale]
+    lengths = {name: value for name in LENGTHS if (value := getattr(own, name)) is not None}
+    return Record(
+        title=study.title, study=key, scale=scale, spec=study.model_dump(mode="json", exclude_unset=True), **lengths,
+        data={name: Path(source).name for name, source in asked.data.items()}, shared=own.shared, arms_asked={}, arms={},
+        machine=environment("cpu", asked.threads or 0), date=time.strftime("%Y-%m-%d"), runs={},
+    )  # fmt: skip
+
+
+def _write_asked(folder: Path, asked: Asked) -> Asked:
+    write_text(folder / ASKED, asked.model_dump_json(indent=1) + "\n")
+    return asked
+
+
+# ---- the way of a study --------------------------------------------------------------------------------
+
+
+def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
+    """From wherever the folder, which is held, stands."""
+    record = read_record(folder / FILE)
+    arms = chosen_arms(study, record.scale, asked.only)
+    _reuse(folder, study, record, arms)
+    _start(study, record, [arm for arm in arms if arm not in record.arms], asked)
+    write_record(folder / FILE, record)
+    draws = range(asked.draws) if asked.draws > 1 else [None]
+    ready = [arm for arm in arms if arm in record.arms]
+    places = [Place(arm=arm, seed=seed, draw=draw) for draw in draws for seed in range(asked.seeds) for arm in ready]
+    if is_group(folder):
+        wait_for_others([member.path for member in members_of(folder)])
+    runs = StudyRuns(
+        folder, record, places, asked.data, threads=asked.threads, command=asked.command, budget=asked.budget
+    )
+    go_on = f"smallvit resume {folder}"
+    if runs.waiting:
+        say(f"{len(runs.waiting)} runs of {len(ready)} arms to go, {asked.jobs} at a time")
+    run_all(runs, asked.jobs, go_on=go_on, total=runs.total, keep_going=True, launch=place_called(on))
+    _measure(folder, study, record)
+    opened = Opened(record.study, study, record, folder)
+    write_page(opened, folder / "report.html")
+    if runs.left_for_later:
+        say(f"the time is over: {runs.left_for_later} runs are left; go on with `{go_on}`, or the same command")
+    return opened
+
+
+def _reuse(folder: Path, study: Study, record: Record, arms: Sequence[str]) -> None:
+    """Runs of an arm that another study beside this one has made, with its number of epochs."""
+    asked = study.asked(record.scale)
+    for arm, name in study.reuse.items():
+        other_folder = folder.parent / f"{name}-{record.scale}"
+        if arm not in arms or arm in record.arms or not is_study(other_folder):
+            continue
+        other = read_record(other_folder / FILE)
+        same = [getattr(other, key) == getattr(record, key) for key in ("shared", "data", *LENGTHS)]
+        if arm in other.arms and all(same) and other.arms_asked[arm] == asked[arm]:
+            record.arms = {**record.arms, arm: other.arms[arm]}
+            record.arms_asked = {**record.arms_asked, arm: asked[arm]}
+            record.runs = {**record.runs, **{key: run for key, run in other.runs.items() if split_key(key)[0] == arm}}
+            say(f"{arm}: {len(other.of(arm))} runs of {name} count here, too")
+
+
+def _start(study: Study, record: Record, new: Sequence[str], asked: Asked) -> None:
+    """Put into the record how long the new arms are. A kind of stage that it has is not measured again."""
+    scale, tables = study.scales[record.scale], study.asked(record.scale)
+    each = {arm: stages(record.shared, tables[arm]) for arm in new}
+    known: dict[str, costs.Cost | str] = dict(_known_costs(record))
+    if scale.length in ("cpu_seconds", "steps"):
+        wanted = [stage for own in each.values() for stage in own if costs.kind(stage) not in known]
+        known |= costs.measured(wanted, scale, asked.data, asked.threads)
+    failed = {name: why for name, why in record.failed.items() if name not in new}
+    for arm, own in each.items():
+        try:
+            record.arms = {**record.arms, arm: _lengths(own, study, record, known, asked)}
+            record.arms_asked = {**record.arms_asked, arm: tables[arm]}
+        except SmallvitError as error:
+            failed[arm] = str(error)
+    record.failed = failed
+
+
+def _lengths(
+    own: Sequence[Table], study: Study, record: Record, known: Mapping[str, costs.Cost | str], asked: Asked
+) -> ArmFacts:
+    facts: ArmFacts | None = None
+    for stage in own:
+        cost = known.get(costs.kind(stage))
+        if isinstance(cost, str):
+            raise UsageError(cost)
+        stage_facts = costs.length_of(stage, study.scales[record.scale], cost, asked.data)
+        if facts is not None:
+            stage_facts.first = facts
+        facts = stage_facts
+    assert facts is not None
+    return facts
+
+
+def _known_costs(record: Record) -> dict[str, costs.Cost]:
+    found = {}
+    for arm, facts in record.arms.items():
+        if arm in record.arms_asked:
+            for stage, own in zip(stages(record.shared, record.arms_asked[arm]), facts.stages, strict=True):
+                if own.steps_per_epoch is not None:
+                    found[costs.kind(stage)] = costs.Cost(own.step_ms, own.steps_per_epoch, own.train_images or 0)
+    return found
+
+
+def _measure(folder: Path, study: Study, record: Record) -> None:
+    """The numbers that the study wants of its runs, where a run has none yet."""
+    waiting = [key for key, run in record.runs.items() if study.measures and not run.measured]
+    with_diagnosis = needs_diagnosis(study.measures)
+    with bar("looking into the models", len(waiting)) as advance:
+        for key in waiting:
+            arm, replicate = split_key(key)
+            place = replicate._replace(arm=arm)
+            path = folder / place.folder.replace("/", "_")
+            if path.is_dir():
+                if with_diagnosis and not (path / "findings").is_dir():
+                    other = _against(study, arm)
+                    against = folder / place._replace(arm=other).folder.replace("/", "_") if other else None
+                    diagnose(path, against if against and against.is_dir() else None, IMAGES)
+                first = path.with_name(place._replace(stage="first").folder.replace("/", "_"))
+                record.runs[key].measured = measure_run(
+                    study.measures, RunFolder(path), first if first.is_dir() else None
+                )
+                write_record(folder / FILE, record)
+            advance(1, note=key)
+
+
+def _against(study: Study, arm: str) -> str | None:
+    """The other arm at the same values of the axes."""
+    base, *labels = arm.split(BETWEEN)
+    other = study.against.get(arm) or study.against.get(base)
+    return BETWEEN.join([other, *labels]) if other and other in study.arms else other

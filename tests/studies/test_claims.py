@@ -1,0 +1,178 @@
+"""What may be said of claims: differences over seeds, draws and images, Holm's correction, and the rules of statuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smallvit.runs.axes import Place
+from smallvit.studies.differences import Test as Asked
+from smallvit.studies.differences import difference, differences, holm
+from smallvit.studies.library import study_from
+from smallvit.studies.lines import Point, meeting, meetings
+from smallvit.studies.record import ArmFacts, Record, RunFacts, key_of
+from smallvit.studies.spec import Study
+from smallvit.studies.statuses import statuses
+
+N = 400  # test images
+CHANCE = {"majority": {"label": "majority class", "accuracy": 0.1, "interval": [0.08, 0.12], "why": ""}}
+
+
+def make_study(claim: Mapping[str, Any], **more: Any) -> Study:
+    arms = {name: {"model": "vit_nano"} for name in ("a", "b", "c", "d")}
+    scales = {"paper": {"epochs": 100}, "laptop": {"epochs": 10}}
+    return study_from(
+        {"title": "t", "scales": scales, "arms": arms, "claims": [{"says": "s", **claim}], **more}, "here"
+    )
+
+
+def make_record(accuracy: Mapping[str, Sequence[float]], epochs: int = 10, **more: Any) -> Record:
+    """Every accuracy is that of a seed; which images are right is drawn anew for each run."""
+    runs = {}
+    for arm, values in accuracy.items():
+        for seed, value in enumerate(values):
+            right = np.random.default_rng([seed, len(runs)]).permutation(N) < round(value * N)
+            runs[f"{arm}/{seed}"] = make_run(right, value)
+    arms = {arm: ArmFacts(epochs=epochs) for arm in accuracy}
+    return Record(title="t", runs=runs, arms=arms, floors=CHANCE, **more)
+
+
+def make_run(right: np.ndarray, accuracy: float, **more: Any) -> RunFacts:
+    packed = np.packbits(right).tobytes().hex()
+    return RunFacts(
+        accuracy=accuracy, right=packed, train_seconds=1, parameters=1, test_images=N, **{"cpu_seconds": 10.0, **more}
+    )
+
+
+BETTER = {"better": [["a", "b"]]}
+CLEAR = {"a": (0.80, 0.81, 0.79, 0.80, 0.82), "b": (0.50, 0.51, 0.49, 0.52, 0.50)}
+UNCLEAR = {"a": (0.60, 0.50, 0.56), "b": (0.55, 0.52, 0.53)}
+
+
+def status(claim: Mapping[str, Any], record: Record, **more: Any) -> tuple[str, str]:
+    (found,) = statuses(make_study(claim, **more), record)
+    return found.word, found.why
+
+
+def test_the_published_setting_decides_and_another_one_shows_a_direction() -> None:
+    at_paper, at_laptop = make_record(CLEAR, epochs=100, scale="paper"), make_record(CLEAR)
+    assert status(BETTER, at_paper, epochs_published=100)[0] == "holds"
+    assert status({"better": [["b", "a"]]}, at_paper, epochs_published=100)[0] == "fails"
+    assert status(BETTER, at_laptop, epochs_published=100)[0] == "direction seen at laptop scale"
+    word, why = status({"better": [["b", "a"]]}, at_laptop, epochs_published=100)
+    assert word == "not decided" and "only the published setting" in why
+
+
+def test_fewer_epochs_than_published_are_no_published_setting() -> None:
+    cut = make_record(CLEAR, epochs=50, scale="paper")
+    assert status(BETTER, cut, epochs_published=100)[0] == "direction seen at laptop scale"
+
+
+def test_an_unclear_difference_names_the_seeds_that_would_decide() -> None:
+    word, why = status(BETTER, make_record(UNCLEAR, epochs=100, scale="paper"), epochs_published=100)
+    assert word == "not decided" and "seeds would decide (there are 3)" in why
+
+
+def test_a_model_at_chance_decides_nothing() -> None:
+    record = make_record({"a": (0.4, 0.41, 0.42), "b": (0.08, 0.09, 0.11)}, epochs=100, scale="paper")
+    word, why = status(BETTER, record, epochs_published=100)
+    assert word == "not decided" and "b is not above chance" in why and "decides nothing" in why
+
+
+def test_a_hundredth_of_the_published_epochs_decides_nothing() -> None:
+    word, why = status(BETTER, make_record(CLEAR, epochs=11), epochs_published=800)
+    assert word == "not decided" and "11 of 800 published epochs (1.4 %)" in why
+    record = make_record(CLEAR, epochs=50)
+    record.arms["a"].first = ArmFacts(epochs=7)
+    assert status(BETTER, record, epochs_published=100, epochs_first_published=800)[0] == "not decided"
+    assert status(BETTER, record, epochs_published=100)[0] == "direction seen at laptop scale"
+
+
+def test_a_claim_whose_arms_have_no_runs_or_one_seed_is_not_decided() -> None:
+    assert "a and b have no runs yet" in status(BETTER, make_record({"c": (0.5, 0.6)}))[1]
+    word, why = status(BETTER, make_record({"a": (0.9,), "b": (0.2,)}))
+    assert word == "not decided" and "two seeds" in why
+
+
+def test_a_tie_holds_where_the_whole_interval_is_near() -> None:
+    rng = np.random.default_rng(0)
+    right = [rng.random(N) < 0.8 for _ in range(5)]
+    runs = {f"{arm}/{seed}": make_run(one, float(one.mean())) for arm in "ab" for seed, one in enumerate(right)}
+    record = Record(title="t", scale="paper", runs=runs, arms={"a": ArmFacts(epochs=100), "b": ArmFacts(epochs=100)})
+    assert status({"tie": [["a", "b"]]}, record)[0] == "holds"
+    assert status({"tie": [["a", "b"]]}, make_record(CLEAR, scale="paper"))[0] == "fails"
+    assert status({"tie": [["a", "b"]]}, make_record(UNCLEAR, scale="paper"))[0] == "not decided"
+
+
+def test_gains_and_error_ratios_are_claims_too() -> None:
+    both = {**CLEAR, "c": (0.70, 0.71, 0.72, 0.71, 0.70), "d": (0.68, 0.69, 0.70, 0.69, 0.67)}
+    paper = make_record(both, scale="paper")
+    assert status({"more": [[["a", "b"], ["c", "d"]]]}, paper)[0] == "holds"
+    assert status({"error_ratio": [["b", "a"]], "by": 2.0}, paper)[0] == "holds"
+    assert status({"error_ratio": [["b", "a"]], "by": 4.0}, paper)[0] == "fails"
+    assert status({"above": ["a"], "by": 75.0}, paper)[0] == "holds"
+
+
+def test_more_time_for_the_better_arm_is_told() -> None:
+    record = make_record(CLEAR)
+    for seed in range(5):
+        record.runs[f"a/{seed}"].cpu_seconds = 12.0
+    assert "20% more processor time" in status(BETTER, record)[1]
+
+
+def test_what_is_not_accuracy_is_compared_in_its_own_unit() -> None:
+    record = make_record(CLEAR)
+    for key, run in record.runs.items():
+        run.measured = {"near": 0.3 if key.startswith("a") else 0.2 + 0.001 * int(key[-1])}
+    word, why = status({**BETTER, "on": "near"}, record, measures={"near": "locality.near"})
+    assert word == "direction seen at laptop scale" and "+0.10" in why and "points" not in why
+
+
+def test_holm_by_hand_and_never_below_the_plain_p() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == [] and holm([0.2]) == [0.2]
+    many = np.random.default_rng(1).random(20).tolist()
+    assert all(corrected >= p for p, corrected in zip(many, holm(many), strict=True))
+
+
+def test_the_correction_counts_all_comparisons_of_the_study() -> None:
+    record = make_record({**CLEAR, "c": (0.52, 0.50, 0.51, 0.50, 0.51), "d": (0.50, 0.49, 0.51, 0.52, 0.50)})
+    alone = differences(make_study(BETTER), record)[Asked("better", ("a", "b"))]
+    among = differences(make_study(BETTER, compare=[["c", "d"], ["b", "c"], ["b", "d"]]), record)
+    assert alone.corrected == alone.p
+    assert among[Asked("better", ("a", "b"))].corrected == pytest.approx(4 * alone.p)
+
+
+def test_runs_on_one_draw_of_the_images_count_once() -> None:
+    rng = np.random.default_rng(0)
+    runs = {}
+    for draw in range(3):
+        for seed in range(4):
+            for arm, level in (("a", 0.6 + 0.1 * draw), ("b", 0.5)):
+                right = rng.permutation(N) < level * N
+                runs[key_of(Place(arm=arm, seed=seed, draw=draw))] = make_run(right, level)
+    found = difference(Record(title="t", runs=runs), Asked("better", ("a", "b")))
+    assert found is not None and (found.n, found.word) == (3, "draw")
+    assert found.mean == pytest.approx(20.0) and found.p > 0.05
+
+
+def test_only_runs_that_judged_the_same_images_are_paired_by_image() -> None:
+    record = make_record(CLEAR)
+    assert difference(record, Asked("better", ("a", "b"))).images is not None  # type: ignore[union-attr]
+    record.runs["a/0"].judged = "others"
+    assert difference(record, Asked("better", ("a", "b"))).images is None  # type: ignore[union-attr]
+
+
+def test_lines_meet_between_the_amounts_where_the_difference_changes_its_sign() -> None:
+    assert meeting([100, 400], [-1.0, 1.0]) == pytest.approx(200)
+    assert meeting([100, 400], [1.0, 2.0]) is None
+    lines = {
+        "a": [Point(100, (40.0, 41.0)), Point(1000, (80.0, 81.0))],
+        "b": [Point(100, (50.0, 51.0)), Point(1000, (70.0, 71.0))],
+    }
+    (found,) = meetings(lines)
+    assert found.x == pytest.approx(math.sqrt(100 * 1000), rel=0.01) and found.low <= found.x <= found.high
