@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markup import HOSTILE
 
 import smallvit
 from helpers import make_folder
 from smallvit.serving.app import App
-
-HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="session")

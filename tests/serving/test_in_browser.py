@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markup import HOSTILE
 
 import smallvit
-from conftest import HOSTILE
 from helpers import forged_png, noise_image, truncate
 from smallvit.serving.app import App
 from smallvit.serving.server import Limits

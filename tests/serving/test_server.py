@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from markup import HOSTILE
 
 import smallvit
-from conftest import HOSTILE
 from helpers import forged_png, noise_image
 from smallvit.errors import RunError
 from smallvit.serving.app import App
