@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import smallvit
-from smallvit.data.arrays import NAMED
+from smallvit.data.arrays import named_source
 from smallvit.runs.environment import environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +27,7 @@ IMAGES, PLANTED = 1500, 0.05
 
 def planted_set(path: Path, images: int = IMAGES, share: float = PLANTED, seed: int = 0) -> np.ndarray:
     """Write an .npz of some digits, a share of them with wrong labels; which ones, by their number in it."""
-    source, draw = NAMED["mnist5k"](), np.random.default_rng(seed)
+    source, draw = named_source("mnist5k"), np.random.default_rng(seed)
     rows = np.sort(draw.permutation(len(source.labels))[:images])
     labels = source.labels[rows].copy()
     wrong = np.sort(draw.permutation(images)[: round(share * images)])

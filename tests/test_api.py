@@ -116,7 +116,7 @@ def test_stored_probabilities_are_those_of_the_model(run: smallvit.Run, photos: 
 
 
 def test_evaluate_on_the_training_folder_again(run: smallvit.Run, photos: Path) -> None:
-    whole = smallvit.evaluate(run.path, data=photos)
+    whole = smallvit.evaluate(run.path, "all", data=photos)
     parts = [run.evaluate(part)["confusion"] for part in ("train", "val", "test")]
     assert whole["confusion"] == sum(torch.tensor(part) for part in parts).tolist()  # type: ignore[union-attr]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smallvit.api import (
         Explanation,
+        Export,
         Group,
         Prediction,
         Run,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         embed,
         evaluate,
         explain,
+        export,
         make_recipe,
         nearest,
         predict,
@@ -29,12 +31,14 @@ if TYPE_CHECKING:
         resume,
         run_study,
         train,
+        train_longer,
         train_seeds,
         tune,
     )
     from smallvit.api import report as write_report
     from smallvit.checking.check import CheckReport, check
     from smallvit.demo import demo as run_demo
+    from smallvit.doctor.doctor import doctor as run_doctor
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
     from smallvit.serving.app import app
@@ -43,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckReport",
     "Explanation",
+    "Export",
     "Group",
     "Prediction",
     "Recipe",
@@ -56,6 +61,7 @@ __all__ = [
     "embed",
     "evaluate",
     "explain",
+    "export",
     "make_recipe",
     "nearest",
     "predict",
@@ -65,14 +71,16 @@ __all__ = [
     "report_study",
     "resume",
     "run_demo",
+    "run_doctor",
     "run_study",
     "train",
+    "train_longer",
     "train_seeds",
     "tune",
     "write_report",
 ]
 
-# Where a name is not its own in api.py. `demo` and `report` are modules too, and a module wins over a lazy name.
+# Where a name is not its own in api.py. `demo`, `doctor` and `report` are modules too, and a module wins over a lazy name.
 _HOME = {
     "CheckReport": ("checking.check", "CheckReport"),
     "Recipe": ("recipe", "Recipe"),
@@ -81,6 +89,7 @@ _HOME = {
     "app": ("serving.app", "app"),
     "check": ("checking.check", "check"),
     "run_demo": ("demo", "demo"),
+    "run_doctor": ("doctor.doctor", "doctor"),
     "write_report": ("api", "report"),
 }
 

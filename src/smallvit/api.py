@@ -31,15 +31,18 @@ from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
 from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
+from smallvit.runs.longer import changed_by, run_longer
 from smallvit.runs.members import final_members, is_folds, is_group
 from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, check_place
 from smallvit.runs.prediction import embed, embeddings, nearest, predict, predict_proba
+from smallvit.runs.relocation import relocate
 from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
 from smallvit.runs.stored_findings import read_findings
+from smallvit.shipping.export import Export, export
 from smallvit.studies.record import is_study
 from smallvit.studies.reporting import report_study
 from smallvit.studies.study import finished_runs, resume_study, run_study
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 # From opened.py, flags.py, inference.py, prediction.py, execution.py, tune.py and study.py; all others are below.
 __all__ = [
     "FLAGS",
+    "Export",
     "Group",
     "Prediction",
     "Run",
@@ -63,6 +67,7 @@ __all__ = [
     "embed",
     "embeddings",
     "evaluate",
+    "export",
     "floors_for",
     "make_recipe",
     "nearest",
@@ -219,6 +224,22 @@ def pretrain(
     return train(data, folds=None, recipe=pretraining_recipe(method, recipe), out=out, settings=settings, **more)
 
 
+def train_longer(
+    folder: str | Path, *, epochs: int | None = None, budget: str | float | None = None, out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None, data: str | Path | None = None, overwrite: bool = False, log: str | None = None,
+    show_progress: bool = True, started: float | None = None, **flags: Any,
+) -> Run:  # fmt: skip
+    """Train a finished run, pretrained ones too, for so many epochs more, or for a time; as a new run, which is returned.
+
+    It begins where that run ended: weights, optimizer, moving average, all that the objective holds. What follows the length (the learning rate
+    with its warm-up, growing images, weights of losses) runs its course once more; orders and augmentation are drawn anew. Recipe,
+    images and split are those of the run; `flags` may be lr, threads, device, precision, and `settings` what its state does not depend on.
+    """
+    changes = changed_by({"epochs": epochs, "budget": budget, **flags}, settings)
+    with quiet(not show_progress):
+        return Run(run_longer(folder, changes, out, overwrite, log, data, started))
+
+
 def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
     """Finish every run of a group, which is held; judge folds together; diagnose where the group asks for it; report."""
     run_members(folder, jobs, on)
@@ -245,11 +266,16 @@ def _diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
 
 
 def resume(
-    folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True, on: str = LOCAL
-) -> list[Run]:
-    """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway."""
+    folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True, on: str = LOCAL,
+    data: str | Path | None = None,
+) -> list[Run]:  # fmt: skip
+    """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway.
+
+    `data` is where its images are now, if they were moved.
+    """
     folder = Path(folder)
     with quiet(not show_progress):
+        relocate(folder, data)
         if is_tuning(folder):
             return [Run(resume_tuning(folder, on).final.path)]
         if is_study(folder):

@@ -6,15 +6,16 @@ import atexit
 import os
 import sys
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 
-from smallvit.commands import look, stock, study, train, tune
+from smallvit.commands import look, ship, stock, study, train, tune
+from smallvit.commands.examples import examples
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Train vision transformers from scratch on small image sets, and see why they fail or work.",
@@ -28,6 +29,7 @@ study_app = typer.Typer(no_args_is_help=True, help="Run published comparisons, o
 app.add_typer(study_app, name="study")
 for command in (
     train.demo,
+    stock.doctor,
     train.check,
     train.train,
     train.pretrain,
@@ -38,18 +40,38 @@ for command in (
     look.predict,
     look.embed,
     look.app,
+    ship.export,
     look.diagnose,
     look.compare,
     look.report,
 ):
-    app.command()(command)
-app.command(name="list")(stock.list_)
-recipe_app.command()(stock.show)
-study_app.command(name="list")(study.list_)
+    app.command(epilog=examples(command.__name__))(command)
+app.command(name="list", epilog=examples("list"))(stock.list_)
+recipe_app.command(epilog=examples("recipe show"))(stock.show)
+study_app.command(name="list", epilog=examples("study list"))(study.list_)
 for command in (study.show, study.run, study.report, study.claims):
-    study_app.command()(command)
-cache_app.command(name="list")(stock.cache_list)
-cache_app.command(name="clear")(stock.cache_clear)
+    study_app.command(epilog=examples(f"study {command.__name__}"))(command)
+cache_app.command(name="list", epilog=examples("cache list"))(stock.cache_list)
+cache_app.command(name="clear", epilog=examples("cache clear"))(stock.cache_clear)
+
+
+def _show_versions(wanted: bool) -> None:
+    if wanted:
+        typer.echo(stock.versions())
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_versions, is_eager=True, help="Versions of smallvit, Python, torch and timm."
+        ),
+    ] = False,
+) -> None:
+    pass  # its help is that of the app
+
 
 CTRL_C = 130  # typer's own status for it
 

@@ -15,6 +15,7 @@ from html import escape
 from typing import Any
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+_in_bar: ContextVar[bool] = ContextVar("in_bar", default=False)
 PATIENCE_SECONDS = 2.0  # shorter work shows no bar
 LOG_SECONDS = 10.0  # pause between lines where there is no terminal
 NOTEBOOK_SECONDS = 0.5  # between two states of a bar in a notebook
@@ -73,8 +74,11 @@ def roughly(seconds: float) -> str:
 
 @contextmanager
 def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
-    """`with bar("decoding", n) as advance: ... advance(1, note="...")`; shown once it has run two seconds."""
-    if _quiet.get() or total <= 0:
+    """`with bar("decoding", n) as advance: ... advance(1, note="...")`; shown once it has run two seconds.
+
+    Within another bar none is shown: that one tells how far all of it is.
+    """
+    if _quiet.get() or _in_bar.get() or total <= 0:
         yield lambda count=1, note="", total=None: None
         return
     console = stderr()
@@ -82,8 +86,12 @@ def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
         shown = _displayed(label, total, done)
     else:
         shown = _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done)
-    with shown as advance:
-        yield advance
+    _in_bar.set(True)
+    try:
+        with shown as advance:
+            yield advance
+    finally:
+        _in_bar.set(False)
 
 
 @contextmanager
@@ -176,6 +184,24 @@ def _displayed(label: str, total: int, done: int) -> Iterator[Advance]:
 
 def is_quiet() -> bool:
     return _quiet.get()
+
+
+def several(count: int, noun: str, of: int | None = None) -> str:
+    """1 file, 3 files, 0 files, 1 of 120 files: the one place that knows when a word takes its s."""
+    words = noun if (count if of is None else of) == 1 else _many(noun)
+    return f"{count:,} {words}" if of is None else f"{count:,} of {of:,} {words}"
+
+
+def are(count: int, noun: str, of: int | None = None) -> str:
+    """1 image is, 3 images are, 1 of 300 images is."""
+    return f"{several(count, noun, of)} {'is' if count == 1 else 'are'}"
+
+
+def _many(noun: str) -> str:
+    """Of the words that are counted here."""
+    if noun.endswith("ss"):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if noun.endswith("try") else f"{noun}s"
 
 
 def printable(text: str) -> str:

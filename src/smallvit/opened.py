@@ -17,6 +17,8 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
 from smallvit.runs.prediction import Images, embed, nearest, predict, predict_proba
+from smallvit.runs.relocation import relocate
+from smallvit.shipping.export import Export, export
 from smallvit.tuning.folder import FINAL, is_tuning
 from smallvit.types import Neighbour, Prediction
 
@@ -60,9 +62,12 @@ class Run(RunFolder):
         """(N, D): the features that the classifier stands on, for each image."""
         return embed(self.path, images)
 
-    def nearest(self, *images: Images, k: int = 5) -> list[tuple[Neighbour, ...]]:
-        """Why this label? For each image the k training images that the model holds for most like it, with their labels."""
-        return nearest(self.path, images, k)
+    def nearest(self, *images: Images, k: int = 5, data: str | Path | None = None) -> list[tuple[Neighbour, ...]]:
+        """Why this label? For each image the k training images that the model holds for most like it, with their labels.
+
+        `data` is where the training images are now, if they were moved.
+        """
+        return nearest(self.path, images, k, data=data)
 
     def evaluate(self, part: str = "test") -> dict[str, Any]:
         """Accuracy with its interval on one part of the run's own split."""
@@ -84,6 +89,10 @@ class Run(RunFolder):
     def predictor(self, device: str = "auto") -> Predictor:
         """Logits, features and probabilities of files, arrays, PIL images and tensors; where images are many, in batches."""
         return open_predictor(self.path, device)
+
+    def export(self, format: str, out: str | Path | None = None, *, overwrite: bool = False) -> Export:
+        """Written for use elsewhere, as onnx, torch-export, timm or hf, and compared with the run on real images."""
+        return export(self.path, format, out, overwrite=overwrite)
 
 
 class Group:
@@ -122,6 +131,10 @@ class Group:
         """Logits and probabilities of files, arrays, PIL images and tensors."""
         return open_ensemble(self.path, device)
 
+    def export(self, format: str, out: str | Path | None = None, *, overwrite: bool = False) -> Export:
+        """Written for use elsewhere, as onnx, torch-export, and compared with the group on real images."""
+        return export(self.path, format, out, overwrite=overwrite)
+
 
 def _classes(run: RunFolder) -> tuple[str, ...]:
     return tuple(run.read("split.json", "class_names")["class_names"])
@@ -129,15 +142,16 @@ def _classes(run: RunFolder) -> tuple[str, ...]:
 
 def diagnose(
     folder: str | Path, *, against: str | Path | None = None, images: int = 256, threads: int | None = None,
-    device: str = "auto", show_progress: bool = True,
+    device: str = "auto", show_progress: bool = True, data: str | Path | None = None,
 ) -> list[Finding]:  # fmt: skip
     """Measure a finished run, the weightiest finding first; they are stored with it, and its report is written anew.
 
-    `against` is another run or a model's name.
+    `against` is another run or a model's name; `data` is where the images of the run are now, if they were moved.
     """
     from smallvit.diagnosis.diagnose import diagnose as measure_run
 
     with quiet(not show_progress):
+        relocate(folder, data)
         findings = measure_run(folder, against, images, threads, device)
         report([Run(folder)], Path(folder) / "report.html")
     return findings

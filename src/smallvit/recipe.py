@@ -111,6 +111,14 @@ class ModelSpec(Section):
     kwargs: dict[str, Any] = {}
 
 
+class ContinueSpec(Section):
+    """A finished run that is trained longer (`--continue`), filled in from it; empty: training begins."""
+
+    file: str = ""  # where its training stood, or, where that is gone, its model
+    digest: str = ""
+    steps: Annotated[int, Field(ge=0)] = 0  # that came before, in all runs up to this one
+
+
 class PretrainSpec(Section):
     """What comes first in the same command: learning from the training images without their labels."""
 
@@ -211,6 +219,7 @@ class Recipe(Section):
     data: DataSpec = DataSpec()
     model: ModelSpec = ModelSpec()
     pretrain: PretrainSpec = PretrainSpec()
+    continued: ContinueSpec = ContinueSpec()
     objective: ObjectiveSpec = ObjectiveSpec()
     aux: dict[str, dict[str, Any]] = {}
     augment: AugmentSpec = AugmentSpec()

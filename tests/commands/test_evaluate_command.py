@@ -40,7 +40,7 @@ def test_images_that_changed_since_training(place: Path, tmp_path: Path, monkeyp
     make_folder(tmp_path / "photos", {"cat": 10, "dog": 10})
     ends_well(run_here("train", "photos", *QUICK, "--out", "a", "-q"))
     noise_image("another").save(tmp_path / "photos" / "cat" / "000.png")
-    fails(run_here("evaluate", "a"), 1, "are not those that a was trained on", "put them back")
+    fails(run_here("evaluate", "a"), 1, "are not those that a was trained on", "Put them back")
     shutil.rmtree("photos")
     fails(run_here("evaluate", "a"), 1, "no such folder or file")
     ends_well(run_here("predict", "a", place / "photos" / "cat" / "000.png"))  # needs the images no more

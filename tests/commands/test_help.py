@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
+from importlib import metadata
 from typing import Any
 
 import pytest
 import typer
 
-from helpers import ends_well, run_here
+from helpers import ends_well, run_cli, run_here
 from smallvit.cli import app
+from smallvit.commands.examples import EXAMPLES
 
 
 def all_commands() -> dict[str, Any]:
+    """By what is typed: recipe and cache are words before others."""
     root: Any = typer.main.get_command(app)
-    found = {name: command for name, command in root.commands.items() if name != "recipe"}
-    return {**found, "recipe show": root.commands["recipe"].commands["show"]}
+    found: dict[str, Any] = {}
+    for name, command in root.commands.items():
+        inner = getattr(command, "commands", None)
+        found |= {f"{name} {word}": inner[word] for word in inner} if inner else {name: command}
+    return found
 
 
 def test_the_commands() -> None:
@@ -36,6 +43,34 @@ def test_every_command_and_option_says_what_it_does(name: str) -> None:
     command = all_commands()[name]
     assert command.help
     assert [option.name for option in command.params if not getattr(option, "help", None)] == []
+
+
+@pytest.mark.parametrize("name", all_commands())
+def test_every_command_has_examples_that_it_takes(name: str) -> None:
+    shown = ends_well(run_here(*name.split(), "--help")).out
+    assert "Examples:\n" in shown and EXAMPLES.keys() == all_commands().keys()
+    for line in EXAMPLES[name]:
+        assert line in shown and len(line) < 80
+        program, *words = shlex.split(line)
+        named = next(known for known in all_commands() if words[: len(known.split())] == known.split())
+        assert program == "smallvit"
+        all_commands()[named].make_context(named, words[len(named.split()) :])  # fails where an option is unknown
+    assert any(line.startswith(f"smallvit {name}") for line in EXAMPLES[name])
+
+
+def test_versions() -> None:
+    shown = ends_well(run_here("--version")).out
+    assert shown.startswith(f"smallvit {metadata.version('smallvit')} (Python ")
+    assert f"torch {metadata.version('torch')}, timm {metadata.version('timm')})" in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell: str) -> None:
+    """As the line that `--install-completion` leaves in a shell's start-up file asks for it."""
+    asked = {"_SMALLVIT_COMPLETE": f"complete_{shell}", "COMP_WORDS": "smallvit eva", "COMP_CWORD": "1"}
+    asked |= {"_TYPER_COMPLETE_ARGS": "smallvit eva", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = run_cli(env=asked)
+    assert "evaluate" in done.stdout and "predict" not in done.stdout, done.stderr
 
 
 HEAVY = ("torch", "torchvision", "timm", "numpy", "pydantic", "PIL", "sklearn", "scipy", "matplotlib", "mlxtend")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def test_seeds(group: tuple[Path, Outcome]) -> None:
     assert runs[0].read("split.json") == runs[1].read("split.json")
     weights = [(run.path / "model.safetensors").read_bytes() for run in runs]
     assert weights[0] != weights[1]
-    assert "mean of 2 seeds" in outcome.out
+    rows = [line for line in outcome.out.splitlines() if line.strip().startswith("mean of 2 seeds")]
+    assert " to " not in rows[0], "the column of intervals is of those over images"
+    assert re.search(r"mean of 2 seeds: [\d.]+%, other seeds would move it within [\d.]+% to [\d.]+%", rows[1])
     assert outcome.out.splitlines()[-1] == f"report: {path / 'report.html'}"
 
 

@@ -18,7 +18,7 @@ import torch
 
 from helpers import make_folder, noise_image
 from smallvit.data import files
-from smallvit.data.cache import cache_folder
+from smallvit.data.cache_folder import cache_folder
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
 from smallvit.errors import DataError

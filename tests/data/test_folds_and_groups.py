@@ -182,7 +182,9 @@ def test_a_column_of_a_table(tmp_path: Path) -> None:
 
 def test_an_expression_over_paths() -> None:
     images = replace(image_set([0, 0, 1, 1]), files=("cat/p1_a.png", "cat/p1_b.png", "dog/p2_a.png", "dog/x.png"))
-    message = r"--groups p\(\\d\): 1 of 4 files do not match, as dog/x.png; .*: --groups '\.\*\?\(\?:p\(\\d\)\)\|\.\+'"
+    message = (
+        r"--groups p\(\\d\): 1 of 4 files without a match, as dog/x.png; .*: --groups '\.\*\?\(\?:p\(\\d\)\)\|\.\+'"
+    )
     with pytest.raises(UsageError, match=message):
         with_groups(images, r"p(\d)")
     assert with_groups(images, r".*?(?:p(\d))|.+").groups == ("1", "1", "2", "dog/x.png")

@@ -16,7 +16,7 @@ from helpers import make_folder
 from smallvit.data.arrays import npz_source
 from smallvit.data.images import square_of_array
 from smallvit.data.kept import hold, lent
-from smallvit.data.tables import table_source
+from smallvit.data.sources import open_source
 from smallvit.errors import DataError, UsageError
 
 X = np.random.default_rng(0).integers(0, 256, (12, 8, 10, 3), dtype=np.uint8)
@@ -129,7 +129,7 @@ def test_images_of_several_sizes_are_files(tmp_path: Path) -> None:
     tall = [image.crop((0, 0, 6 + row % 2, 8)) for row, image in enumerate(PICTURES)]
     held = hold({"train": (tall[:9], NAMES[:9]), "test": (tall[9:], NAMES[9:])}, tmp_path / "run")
     held.write()
-    images = table_source(Path(str(held.source))).load(6, "crop", 3)
+    images = open_source(str(held.source)).load(6, "crop", 3)
     assert {part: len(rows) for part, rows in images.parts.items()} == {"train": 9, "test": 3}
     assert [images.class_names[label] for label in images.labels_N] == NAMES
     for row, picture in enumerate(tall):
@@ -137,7 +137,7 @@ def test_images_of_several_sizes_are_files(tmp_path: Path) -> None:
         assert torch.equal(images.images_NCSS[torch.tensor([row])][0], square)
     assert hold({"train": (tall[:9], NAMES[1:10]), "test": (tall[9:], NAMES[9:])}, tmp_path).source != held.source
     with lent(Rows({"image": tall, "label": Y.tolist()}, image="any", label=ClassLabel())) as source:
-        assert table_source(Path(str(source))).load(6, "crop", 3).class_names == ClassLabel.names
+        assert open_source(str(source)).load(6, "crop", 3).class_names == ClassLabel.names
 
 
 def test_paths_and_names_are_left_alone(tmp_path: Path) -> None:

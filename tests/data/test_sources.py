@@ -14,7 +14,8 @@ from PIL import Image
 
 from helpers import forged_png, make_folder, noise_image, shared_data, truncate, write_npz
 from smallvit.data.imageset import ImageSet
-from smallvit.data.sources import describe_named, open_source
+from smallvit.data.named import describe_named
+from smallvit.data.sources import open_source
 from smallvit.errors import DataError
 
 

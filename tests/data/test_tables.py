@@ -146,7 +146,10 @@ def test_rows_that_say_the_same_again_count_once_and_are_said(
 ) -> None:
     path = table(tmp_path, "path,label\n" + ROWS + "images/000.png,cat\nimages/../images/001.png,cat\n")
     assert len(load(path)) == 6
-    assert "2 rows name a file a second time and are left out, the first: line 8 (000.png)" in capsys.readouterr().err
+    assert (
+        "2 rows are left out for a file that an earlier row names, the first: line 8 (000.png)"
+        in capsys.readouterr().err
+    )
 
 
 def test_one_file_with_two_labels(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from smallvit.data.sources import open_source
 from smallvit.data.split import make_split
-from smallvit.evaluation.floors import MOST_TRAINING, MOST_VALUES, pixel_floors, pixel_side
+from smallvit.evaluation.floors import MOST_TRAINING, MOST_VALUES, beside, pixel_floors, pixel_side
 from smallvit.evaluation.statistics import wilson
 from smallvit.recipe import DataSpec
 
@@ -78,3 +78,11 @@ def test_of_equally_frequent_classes_the_best_counts() -> None:
     images = torch.randint(0, 255, (30, 1, 8, 8), dtype=torch.uint8)
     floors = pixel_floors(images, labels, torch.arange(20), torch.arange(20, 30))
     assert floors["majority"]["accuracy"] == 0.8
+
+
+def test_floors_are_paired_with_a_model_image_by_image() -> None:
+    hits, right = np.array([1, 1, 0, 0, 1], dtype=bool), np.array([1, 0, 1, 1, 1], dtype=bool)
+    entry = {"label": "k-NN on pixels", "accuracy": 0.6, "interval": (0.2, 0.9), "why": "", "n": 5}
+    floors = {"knn": entry | {"right": np.packbits(hits).tobytes().hex()}}
+    assert beside(floors, right)["knn"] == entry | {"only_model": 2, "only_floor": 1}
+    assert "only_model" not in beside({"knn": entry}, np.zeros(3, dtype=bool))["knn"]  # judged on others

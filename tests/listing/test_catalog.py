@@ -61,3 +61,10 @@ def test_catalog_of_timm_models_by_pattern() -> None:
     assert all(name.startswith("resnet18") for name in names)
     with pytest.raises(UsageError, match="no timm model matches 'resnet_189'"):
         list(CATALOG["models"]("resnet_189"))
+
+
+def test_a_model_has_one_number_of_parameters() -> None:
+    """The column is counted; a second number in the text would be another one (of other classes, of a paper)."""
+    head, *rows = CATALOG["models"]("")
+    assert head[1] == "parameters"
+    assert [row[0] for row in rows if "parameters" in row[-1] or " M " in row[-1]] == []

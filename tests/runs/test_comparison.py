@@ -11,7 +11,8 @@ import scipy.stats
 from safetensors.numpy import save_file
 
 from smallvit.errors import RunError, UsageError
-from smallvit.runs.comparison import compare, mcnemar, open_sides, paired_share, paired_t, seeds_needed
+from smallvit.evaluation.statistics import mcnemar, paired_share
+from smallvit.runs.comparison import compare, open_sides, paired_t, seeds_needed
 
 N = 400
 

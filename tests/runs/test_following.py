@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from smallvit.runs.following import Follower, Lines
+from smallvit.console import make_progress
+from smallvit.runs.following import Bars, Follower, Lines
 
 
 def append(path: Path, **record: object) -> None:
@@ -17,7 +20,7 @@ def append(path: Path, **record: object) -> None:
 
 def test_only_what_was_appended_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = Follower(tmp_path)
-    assert not follower.look() and follower.note == "starting"
+    assert not follower.look() and follower.note == "loading torch and its images"
     append(tmp_path, step=10, steps=40)
     assert follower.look() and follower.share == 0.25 and follower.note == ""
     append(tmp_path, step=20, val_accuracy=0.5)
@@ -61,4 +64,28 @@ def test_many_runs_in_one_line(tmp_path: Path) -> None:
         append(tmp_path / f"r{number}", step=number, steps=20)
         view.started(tmp_path / f"r{number}")
     view.ended(tmp_path / "r0")
-    assert view.line().startswith("1 of 200 done   r1 5%   r2 10%") and view.line().endswith("and 11 more")
+    assert view.line().startswith("1 of 200 done   r1 5%   r2 10%") and "and 11 more   180 wait for" in view.line()
+
+
+def test_a_run_says_what_it_does_and_what_the_others_wait_for(tmp_path: Path) -> None:
+    view = Lines(total=3, jobs=2)
+    for name in ("seed-0", "seed-1"):
+        (tmp_path / name).mkdir()
+        view.started(tmp_path / name)
+    append(tmp_path / "seed-0", step=20, steps=20)
+    assert view.line() == (
+        "0 of 3 done   seed-0 100% judging the model, writing the report   seed-1 loading torch and its images   "
+        "1 waits for one of these to end (--jobs 2)"
+    )
+    view.ended(tmp_path / "seed-0")
+    view.started(tmp_path / "seed-0")
+    assert "wait" not in view.line()
+
+
+def test_the_same_as_bars(tmp_path: Path) -> None:
+    progress = make_progress(Console(file=io.StringIO()))
+    bars = Bars(progress, total=4, jobs=1)
+    (tmp_path / "seed-0").mkdir()
+    bars.started(tmp_path / "seed-0")
+    notes = {task.description: task.fields["note"] for task in progress.tasks if task.visible}
+    assert notes == {"": "3 wait for one of these to end (--jobs 1)", "seed-0": "loading torch and its images"}

@@ -104,6 +104,8 @@ def test_they_are_kept_and_need_the_data_once(run: smallvit.Run, made: Path, tmp
         moved = smallvit.Run(_with_source(run, tmp_path / "moved", tmp_path / "gone"))
         moved.nearest(new_images())
     before = run.nearest(new_images())
+    found = smallvit.Run(shutil.copytree(moved.path, tmp_path / "found"))
+    assert found.nearest(new_images(), data=made / "photos") == before
     shutil.copy(run.path / KEPT, moved.path)
     assert moved.nearest(new_images()) == before
 

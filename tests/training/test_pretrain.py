@@ -216,7 +216,7 @@ def test_several_seeds_from_the_command_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.status == 0, done.err
     assert "accuracy of a k-NN on the features" in done.out and "mean of 2 seeds" in done.out
-    assert done.out.splitlines()[-1] == f"next: smallvit train DATA --seeds 2 --init {out}"
+    assert done.out.splitlines()[-1] == f"next: smallvit train digits --seeds 2 --init {out}"
     first, second = (read_tensors(out / f"seed-{seed}" / "model.safetensors")[0] for seed in (0, 1))
     assert not torch.equal(first["norm.weight"], second["norm.weight"])
     with pytest.raises(UsageError, match=r"it holds 2 runs, give one of them: --init .*seed-0"):

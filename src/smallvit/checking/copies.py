@@ -8,7 +8,8 @@ from collections.abc import Iterator, Set
 from smallvit.checking import rules
 from smallvit.checking.inspections import PART_WORDS
 from smallvit.checking.near_duplicates.search import MOST_PICTURES, RUNGS, SMALLEST_SIDE, Duplicates
-from smallvit.checking.rules import Problem, are, problem, share
+from smallvit.checking.rules import Problem, problem, share
+from smallvit.console import are
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from smallvit.checking import rules
 from smallvit.checking.near_duplicates.search import Scan
-from smallvit.checking.rules import Problem, are, listed, problem, share
+from smallvit.checking.rules import Problem, listed, problem, share
 from smallvit.checking.survey import File, Survey
+from smallvit.console import are, several
 from smallvit.data.files import MOST_BROKEN
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
@@ -87,11 +88,11 @@ def sizes(files: list[File], img_size: int, fit: str) -> Iterator[Problem]:
         )
     long = [file for file, ratio in zip(files, longer / shorter, strict=True) if ratio >= rules.LONG_SHAPE]
     if fit != "pad" and len(long) > rules.NOTABLE_SHARE * len(files):
-        what = "lose more than half of their area to the crop" if fit == "crop" else "are squashed to less than half"
+        what = "the crop takes more than half of their area" if fit == "crop" else "squashed to less than half"
         yield problem(
             "shapes",
-            f"{len(long):,} of {len(files):,} images ({share(len(long), len(files))}) are at least "
-            f"{rules.LONG_SHAPE} times as long as wide and {what}",
+            f"{are(len(long), 'image', len(files))} at least {rules.LONG_SHAPE} times as long as wide "
+            f"({share(len(long), len(files))}): {what}",
             "--fit pad keeps all of them.",
             [f"{file.name}: {file.width} x {file.height}" for file in long],
         )
@@ -99,8 +100,8 @@ def sizes(files: list[File], img_size: int, fit: str) -> Iterator[Problem]:
     if len(small) > rules.NOTABLE_SHARE * len(files):
         yield problem(
             "enlarged",
-            f"{len(small):,} of {len(files):,} images ({share(len(small), len(files))}) are smaller than the {img_size} px "
-            f"of training and will be enlarged; half of all are at most {np.median(shorter):.0f} px",
+            f"{are(len(small), 'image', len(files))} smaller than the {img_size} px of training "
+            f"({share(len(small), len(files))}) and will be enlarged; half of all are at most {np.median(shorter):.0f} px",
             f"--img-size {max(4, int(np.percentile(shorter, 10)) // 4 * 4)} costs less and loses nothing.",
             [f"{file.name}: {file.width} x {file.height}" for file in small],
         )
@@ -132,8 +133,8 @@ def colour(images: ImageSet, scan: Scan) -> Iterator[Problem]:
         classes = Counter(images.class_names[int(images.labels_N[row])] for row in rows)
         spread = ", ".join(f"{number:,} in {name}" for name, number in classes.most_common(3))
         yield problem(
-            "mixed-colour",
-            f"{are(count, 'image', total)} grey ({share(count, total)}), the others have colour; most: {spread}",
+            "some-grey",
+            f"{are(count, 'file', total)} grey ({share(count, total)}), the others have colour; of the grey ones {spread}",
             "If grey goes with the class, the model learns that. --in-chans 1 makes all of them grey.",
             [images.files[row] for row in rows],
         )
@@ -200,7 +201,7 @@ def judged_part(split: Split) -> Iterator[Problem]:
     if (half := (high - low) / 2) > rules.WIDEST_INTERVAL:
         yield problem(
             "small-test",
-            f"the {PART_WORDS[name]} part has {n:,} images: an accuracy near 50 % is known to within "
+            f"the {PART_WORDS[name]} part has {several(n, 'image')}: an accuracy near 50 % is known to within "
             f"{100 * half:.0f} points only (95 %)",
             f"Compare over several seeds and splits, or hold out more, as in --{name} 0.3.",
         )

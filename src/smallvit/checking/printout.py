@@ -6,7 +6,7 @@ from typing import Any
 
 from smallvit.checking.check import CheckReport
 from smallvit.checking.rules import Problem
-from smallvit.console import duration, printable
+from smallvit.console import duration, printable, several
 
 MOST_FILES = 5
 MOST_CLASSES = 12
@@ -38,8 +38,8 @@ def show_report(report: CheckReport) -> None:
     if report.seconds is not None:
         t = report.timing
         line(
-            f"training takes about {duration(report.seconds)} on this machine: {t['epochs']:.0f} epochs of "
-            f"{t['steps_an_epoch']:.0f} steps, {1000 * t['step']:.0f} ms each"
+            f"training takes about {duration(report.seconds)} on this machine: {several(round(t['epochs']), 'epoch')} of "
+            f"{several(round(t['steps_an_epoch']), 'step')}, {1000 * t['step']:.0f} ms each"
         )
 
 
@@ -48,7 +48,7 @@ def verdict(report: CheckReport) -> str:
         severity: sum(problem.severity == severity for problem in report.problems)
         for severity in ("error", "warning", "note")
     }
-    counted = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items() if count)
+    counted = ", ".join(several(count, name) for name, count in counts.items() if count)
     if not report.ok:
         return f"{report.source}: {counted}. Fix the errors first: they spoil the result, or stop the training."
     if counts["warning"]:
@@ -69,15 +69,17 @@ def _show_problem(problem: Problem, line: Any) -> None:
 def fact_lines(facts: dict[str, Any]) -> list[str]:
     parts = ", ".join(f"{count:,} {name}" for name, count in facts["parts"].items())
     channels = facts["channels"]
-    lines = [f"{facts['images']:,} images, {len(facts['classes']):,} classes{f': {parts}' if parts else ''}"]
+    lines = [
+        f"{several(facts['images'], 'image')}, {several(len(facts['classes']), 'class')}{f': {parts}' if parts else ''}"
+    ]
     if files := facts.get("files"):
         side = files["shorter_side"]
         formats = ", ".join(f"{count:,} {suffix}" for suffix, count in files["formats"].items())
         lines.append(
-            f"{files['bytes'] / 1e6:,.1f} MB in {files['count']:,} files ({formats}); "
+            f"{files['bytes'] / 1e6:,.1f} MB in {several(files['count'], 'file')} ({formats}); "
             f"shorter sides {side['min']} to {side['max']} px, half at most {side['median']}"
         )
-    lines.append(f"decoded to {facts['decoded_side']} px with {channels} channel{'s' * (channels > 1)}")
+    lines.append(f"decoded to {facts['decoded_side']} px with {several(channels, 'channel')}")
     return lines
 
 

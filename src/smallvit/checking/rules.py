@@ -41,7 +41,7 @@ RULES: dict[str, Severity] = {
     "sizes": "warning",
     "shapes": "warning",
     "enlarged": "warning",  # images smaller than the training size
-    "mixed-colour": "warning",
+    "some-grey": "warning",
     "few-tokens": "warning",
     "other-files": "note",
     "huge-files": "note",
@@ -72,9 +72,3 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 def share(part: int, whole: int) -> str:
     """12 of 300 images ... (4 %)"""
     return f"{100 * part / max(whole, 1):.2g} %"
-
-
-def are(count: int, noun: str, of: int | None = None) -> str:
-    """1 image is, 3 images are, 1 of 300 images is"""
-    many = f" of {of:,}" if of is not None else ""
-    return f"{count:,}{many} {noun}{'s' * ((of or count) != 1)} {'is' if count == 1 else 'are'}"

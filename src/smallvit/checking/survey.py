@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeVar
 
 from smallvit.console import bar, quiet
 from smallvit.data.cache import below
-from smallvit.data.files import Listed
 from smallvit.data.folders import list_folder, visible_folders
-from smallvit.data.images import GREY_MODES, SUFFIXES, Unreadable, many_reads, open_image, read_image
+from smallvit.data.images import GREY_MODES, Unreadable, many_reads, open_image, read_image
+from smallvit.data.listed import SUFFIXES, Listed, shown
+from smallvit.data.named import NAMED
 from smallvit.data.rasters import open_raster
-from smallvit.data.sources import NAMED, shown
 from smallvit.data.tables import list_table
 
 T = TypeVar("T")

@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands.options import AsJson, OwnDevice, OwnThreads, Quiet, RunFolder, RunOrGroup, announce
+from smallvit.commands.early import refuse_no_run
+from smallvit.commands.options import AsJson, Moved, OwnDevice, OwnThreads, Quiet, RunFolder, RunOrGroup, announce
 
 
 def probe(
     folder: RunFolder,
     knn: Annotated[bool, typer.Option("--knn", help="Nearest neighbours only.")] = False,
     linear: Annotated[bool, typer.Option("--linear", help="The linear probe only.")] = False,
+    data: Moved = None,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
     as_json: AsJson = False,
@@ -21,11 +23,14 @@ def probe(
     """What the frozen features of a run are worth: k-NN and a linear probe, beside the floors."""
     import json
 
+    refuse_no_run(folder)
     announce(as_json)
     from smallvit import api
     from smallvit.report.tables import probe_table
 
-    worth = api.probe(folder, knn=knn or not linear, linear=linear or not knn, threads=threads, device=device)
+    worth = api.probe(
+        folder, knn=knn or not linear, linear=linear or not knn, threads=threads, device=device, data=data
+    )
     if as_json:
         typer.echo(json.dumps(worth, indent=1))
     else:
@@ -37,11 +42,14 @@ def evaluate(
     part: Annotated[
         str | None,
         typer.Option(
-            help="train, val or test of the run's own split; left_out of folds.",
+            help="train, val or test of the run's own split; left_out of folds; all.",
             show_default="test, else what folds left out",
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Other images of the same classes instead.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Other images of the same classes; or where the run's own are now, if they were moved."),
+    ] = None,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
     as_json: AsJson = False,
@@ -49,18 +57,24 @@ def evaluate(
     """Accuracy with its interval, beside the floors, and the worst classes."""
     import json
 
+    refuse_no_run(folder)
     announce(as_json)
     from smallvit import api
     from smallvit.report.tables import evaluation_table
+    from smallvit.runs.seen import in_words
 
     scores = api.evaluate(folder, part, data, threads=threads, device=device)
     if as_json:
         typer.echo(json.dumps(scores, indent=1))
     else:
-        judged = part or api.usual_part(folder)
-        evaluation_table(
-            scores, api.floors_for(folder, judged) if data is None else {}, data or judged.replace("_", " ")
-        )
+        judged = scores.get("judged")
+        if judged and not judged["of_the_run"]:
+            evaluation_table(scores, {}, data or "")
+        else:
+            own = part or api.usual_part(folder)
+            evaluation_table(scores, api.floors_for(folder, own), own.replace("_", " "))
+        for line in in_words(judged, scores["n"]) if judged else ():
+            typer.echo(line)
 
 
 def predict(
@@ -75,6 +89,7 @@ def predict(
         int,
         typer.Option("--nearest", min=0, help="Why this label: so many of the training images most like each file."),
     ] = 0,
+    data: Moved = None,
     calibrated: Annotated[
         bool | None,
         typer.Option(
@@ -87,11 +102,14 @@ def predict(
     device: OwnDevice = "auto",
 ) -> None:
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
+    refuse_no_run(folder)
     announce()
     from smallvit import api
     from smallvit.report.answers import write_predictions
 
-    answers = api.predict(folder, files, calibrated=calibrated, threads=threads, device=device, nearest=nearest)
+    answers = api.predict(
+        folder, files, calibrated=calibrated, threads=threads, device=device, nearest=nearest, data=data
+    )
     if write_predictions(answers, csv, top, probabilities):
         raise typer.Exit(1)
 
@@ -104,6 +122,7 @@ def embed(
     device: OwnDevice = "auto",
 ) -> None:
     """The features of image files, as the classifier gets them. Unreadable files are listed and set the exit status to 1."""
+    refuse_no_run(folder)
     announce()
     from smallvit import api
     from smallvit.report.answers import write_features
@@ -120,14 +139,16 @@ def app(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
     nearest: Annotated[int, typer.Option("--nearest", min=0, max=60, help="Training images shown with an answer.")] = 6,
+    data: Moved = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
     device: OwnDevice = "auto",
 ) -> None:
     """Try a model on a local page: drop images or use the webcam; classes, where it looks, nearest training images."""
+    refuse_no_run(folder)
     announce()
     from smallvit.serving.app import app as serve
 
-    serve(folder, host=host, port=port, browser=browser, nearest=nearest, threads=threads, device=device)
+    serve(folder, host=host, port=port, browser=browser, nearest=nearest, data=data, threads=threads, device=device)
 
 
 def diagnose(
@@ -137,6 +158,7 @@ def diagnose(
         typer.Option(metavar="RUN|MODEL", help="Compare its layers with another run, or an untrained model."),
     ] = None,
     images: Annotated[int, typer.Option(min=8, help="How many images to measure on.")] = 256,
+    data: Moved = None,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print every measurement's numbers as JSON.")] = False,
@@ -149,11 +171,12 @@ def diagnose(
     import json
 
     silent = quiet or as_json
+    refuse_no_run(folder)
     announce(silent)
     from smallvit import api
 
     findings = api.diagnose(
-        folder, against=against, images=images, threads=threads, device=device, show_progress=not silent
+        folder, against=against, images=images, threads=threads, device=device, show_progress=not silent, data=data
     )
     if as_json:
         told = [
@@ -181,6 +204,7 @@ def compare(
     """Is the difference real? Paired over seeds, or over test images for single runs; one page with all curves."""
     import json
 
+    refuse_no_run(*folders)
     announce(quiet or as_json)
     from smallvit import api
 
@@ -199,6 +223,7 @@ def report(
     ] = None,
 ) -> None:
     """Write report.html anew, or one report that puts several runs side by side."""
+    refuse_no_run(*folders)
     from smallvit import api
 
     typer.echo(api.report_folders(folders, out or folders[0] / "report.html"))

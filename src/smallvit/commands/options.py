@@ -30,6 +30,9 @@ OwnThreads = Annotated[
     int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads; default as the run had.")
 ]
 OwnDevice = Annotated[str, typer.Option("--device", help="auto (as the run had, else cpu), cpu, cuda, mps.")]
+Moved = Annotated[
+    str | None, typer.Option("--data", metavar="NEW", help="Where the images of the run are now, if they were moved.")
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 RunOrGroup = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a group of seeds or folds.")]
 
@@ -68,6 +71,7 @@ OPTIONS = {
     "pretrain": flag(str, f"First learn from the training images without their labels, in the same command, then train from that: {in_words(['auto', *pretraining_names()])}.", metavar="METHOD"),
     "teacher": flag(str, "Also learn from the answers of a finished run, or of a model that is trained first in the same command; auto chooses it. Its options: --set aux.teacher.weight=0.5.", metavar="auto|RUN|MODEL"),
     "aux": flag(list[str], f"Auxiliary loss beside the objective: {in_words(auxiliary_names())}. Its options: --set aux.drloc.weight=0.1.", metavar="NAME"),
+    "continued": Spec(Annotated[Path | None, typer.Option("--continue", metavar="RUN", help="Train a finished run longer, as a new run: --epochs N more, or --budget. Its recipe, images and split stay.")]),
     "class_weights": flag(str, "Weight of each class in the loss: auto is the inverse of its frequency; FILE is a CSV with class,weight or a JSON object.", metavar="auto|none|FILE"),
     "balanced": switch("--balanced", "Draw every class equally often in each epoch."),
     "val": flag(str, "Validation: none, a share such as 0.15, or a part's name."),
@@ -144,8 +148,7 @@ def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
 
 def asked_for(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a command as api.py takes them: recipe, settings, and the everyday flags among them."""
-    from smallvit.api import FLAGS
-    from smallvit.recipe import parse_assignment
+    from smallvit.recipe import FLAGS, parse_assignment
 
     # A switch that is off was not given: what the recipe says holds.
     flags = {name: None if given[name] is False else given[name] for name in (*FLAGS, "aux") if name in given}

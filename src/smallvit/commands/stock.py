@@ -1,4 +1,4 @@
-"""Commands that say what there is: list, recipe show, cache list, cache clear."""
+"""Commands that say what there is: doctor, list, recipe show, cache list, cache clear."""
 
 from __future__ import annotations
 
@@ -6,7 +6,42 @@ from typing import Annotated
 
 import typer
 
+from smallvit.commands.options import AsJson, announce
 from smallvit.errors import UsageError, nearest
+
+
+def versions() -> str:
+    """smallvit and what its numbers depend on, read from what is installed: nothing is imported."""
+    import platform
+    from importlib import metadata
+
+    from smallvit import __version__
+
+    def of(package: str) -> str:
+        try:
+            return f"{package} {metadata.version(package)}"
+        except metadata.PackageNotFoundError:
+            return f"{package} is missing"
+
+    return f"smallvit {__version__} (Python {platform.python_version()}, {of('torch')}, {of('timm')})"
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """What smallvit finds here: versions, cores, memory, GPU, disks, cache, speed; what is slow and why. Status 1: something is wrong."""
+    import json
+
+    announce(as_json)
+    from smallvit.doctor.doctor import doctor as look
+    from smallvit.doctor.doctor import lines_of
+
+    health = look(show_progress=not as_json)
+    if as_json:
+        typer.echo(json.dumps(health.as_dict(), indent=1))
+    else:
+        for line in lines_of(health):
+            typer.echo(line)
+    if not health.ok:
+        raise typer.Exit(1)
 
 
 def list_(

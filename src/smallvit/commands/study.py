@@ -25,11 +25,13 @@ def list_() -> None:
 def show(
     name: Name,
     scale: Annotated[str, typer.Option(help="paper or laptop.")] = "laptop",
+    toml: Annotated[bool, typer.Option("--toml", help="The file itself, to change a copy of it.")] = False,
 ) -> None:
     """What a study would train: every arm with its stages, what is compared, which claims it checks."""
+    from smallvit.studies.library import study_text
     from smallvit.studies.shown import shown
 
-    typer.echo(shown(name, scale))
+    typer.echo(study_text(name).rstrip() if toml else shown(name, scale))
 
 
 def run(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from smallvit.commands import STARTED
+from smallvit.commands.early import refuse_data, refuse_no_run
 from smallvit.commands.options import (
     Jobs,
     Log,
+    Moved,
     On,
     Quiet,
     RunFolder,
@@ -51,6 +54,7 @@ def check(**given: Any) -> None:
     import json
 
     silent = given["quiet"] or given["as_json"]
+    refuse_data(given)
     announce(silent)
     from smallvit.checking.check import check as run_check
     from smallvit.checking.printout import show_report
@@ -65,7 +69,7 @@ def check(**given: Any) -> None:
 
 
 @takes(
-    "data model out img_size in_chans fit epochs budget batch_size lr init pretrain teacher drop_path mixup cutmix aux "
+    "data model out img_size in_chans fit epochs budget batch_size lr init continued pretrain teacher drop_path mixup cutmix aux "
     "class_weights balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs on device "
     "threads precision compile log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split][,group], .npz, or mnist5k (default) | digits.")]),
@@ -75,8 +79,31 @@ def check(**given: Any) -> None:
 )  # fmt: skip
 def train(**given: Any) -> None:
     """Train on a folder of images; ends with a report. What is not given is chosen, printed and stored."""
+    if given["continued"] is not None:
+        _train_longer(given)
+        return
+    refuse_data(given)
     announce(given["quiet"])
     _run(given, asked_for(given))
+
+
+def _train_longer(given: dict[str, Any]) -> None:
+    """`train --continue RUN`: with the recipe of the run, so that most other flags are refused."""
+    run, quiet = given["continued"], given["quiet"]
+    refuse_no_run(run)
+    announce(quiet)
+    from smallvit import api
+    from smallvit.recipe import parse_assignment
+
+    own = {name: given[name] for name in ("out", "overwrite", "log", "data", "epochs", "budget")}
+    unsaid = {"recipe": "default", "jobs": 1, "on": "local"}
+    others = given.keys() - own.keys() - {"continued", "settings", "quiet"}
+    flags = {
+        name: given[name] for name in given if name in others and given[name] not in (None, False, unsaid.get(name))
+    }
+    settings = dict(parse_assignment(text) for text in given["settings"] or [])
+    done = api.train_longer(run, settings=settings, show_progress=not quiet, started=STARTED, **own, **flags)
+    show_results([done], done.path / "report.html", quiet)
 
 
 @takes(
@@ -90,6 +117,7 @@ def train(**given: Any) -> None:
 )  # fmt: skip
 def pretrain(**given: Any) -> None:
     """Learn features from the images alone; then `smallvit train DATA --init RUN`. Without labels, except supcon."""
+    refuse_data(given, labelled=False)
     announce(given["quiet"])
     from smallvit import api
 
@@ -98,17 +126,21 @@ def pretrain(**given: Any) -> None:
     if runs and not given["quiet"] and not one_of_many():
         seeds = given["seeds"]
         start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
-        typer.echo(f"next: smallvit train DATA {start}")
+        data = "DATA" if given["data"] is None else shlex.quote(given["data"])
+        typer.echo(f"next: smallvit train {data} {start}")
 
 
-def resume(folder: RunFolder, jobs: Jobs = 1, on: On = "local", log: Log = None, quiet: Quiet = False) -> None:
+def resume(
+    folder: RunFolder, jobs: Jobs = 1, on: On = "local", data: Moved = None, log: Log = None, quiet: Quiet = False
+) -> None:
     """Go on after a crash, a kill or Ctrl-C: the result is the one it would have had anyway."""
+    refuse_no_run(folder)
     announce(quiet)
     from smallvit import api
     from smallvit.commands.study import show_study
     from smallvit.studies.record import is_study, open_study
 
-    runs = api.resume(folder, jobs=jobs, on=on, log=log, show_progress=not quiet)
+    runs = api.resume(folder, jobs=jobs, on=on, log=log, show_progress=not quiet, data=data)
     if is_study(folder):
         show_study(open_study(folder), quiet)
     else:

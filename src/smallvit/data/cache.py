@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from smallvit.console import say, warn
+from smallvit.data.cache_folder import cache_folder
 from smallvit.data.imageset import pixel_digest
 from smallvit.errors import DataError
 
@@ -35,17 +36,6 @@ BUILDING = ".building-"
 ABANDONED_SECONDS = 86_400  # what another machine has been building for longer was left by a kill
 META = "meta.json"
 IMAGES = "images.npy"
-
-
-def cache_folder() -> Path:
-    """$SMALLVIT_CACHE, or the user's cache folder."""
-    if chosen := os.environ.get("SMALLVIT_CACHE"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "smallvit"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "smallvit"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "smallvit"
 
 
 Stamps = dict[Path, str]  # every file of a set, with what changes when it does
@@ -117,14 +107,12 @@ def remembered(key: str, compute: Callable[[], dict[str, Any]], still_current: C
     facts = compute()
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=_builder(), dir=place.parent)
-        os.close(handle)
-        _write_sealed(Path(name), facts, key)
+        work = Path(tempfile.mkdtemp(prefix=_builder(), dir=place.parent))
+        _write_sealed(work / META, facts, key)
         if still_current():
-            Path(name).replace(place)
+            (work / META).replace(place)
             _sync_names(place.parent)
-        else:
-            Path(name).unlink()
+        shutil.rmtree(work, ignore_errors=True)
     return facts
 
 
@@ -151,6 +139,7 @@ def _move(work: Path, place: Path) -> None:
     if os.path.lexists(place) and not _read(place):  # damaged: it would be decoded anew every time
         shutil.rmtree(place, ignore_errors=True) if place.is_dir() else place.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # another run was first: its entry is as good
+        work.chmod(place.parent.stat().st_mode)  # a temporary folder is its maker's alone, an entry whose the cache is
         work.rename(place)
     _sync_names(place.parent)
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smallvit.console import quiet
-from smallvit.data.cache import META, cache_folder, listing_key, stamps_of, sweep
+from smallvit.console import quiet, several
+from smallvit.data.cache import META, listing_key, stamps_of, sweep
+from smallvit.data.cache_folder import cache_folder
 from smallvit.data.folders import list_folder
 from smallvit.data.tables import list_table
 from smallvit.errors import DataError, UsageError
@@ -89,9 +90,9 @@ def cache_lines(entries: Sequence[Stored], removed: bool = False) -> Iterator[st
     """One line for each entry of the cache, and their sum."""
     for entry in entries:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
-        kind = f"{entry.size} px, {entry.fit}, {entry.channels} channel{'s' * (entry.channels != 1)}"
+        kind = f"{entry.size} px, {entry.fit}, {several(entry.channels, 'channel')}"
         note = "stale" if entry.stale else ""
-        yield f"{entry.bytes / 1e6:9.1f} MB  {entry.images:>8,} images  {kind:<24}  {used}  {note:<5}  {entry.source}"
+        yield f"{entry.bytes / 1e6:9.1f} MB  {several(entry.images, 'image'):>15}  {kind:<24}  {used}  {note:<5}  {entry.source}"
     word = "removed" if removed else "in all"
     total = sum(entry.bytes for entry in entries) / 1e6
-    yield f"{total:9.1f} MB {word}, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'} in {cache_folder()}"
+    yield f"{total:9.1f} MB {word}, {several(len(entries), 'entry')} in {cache_folder()}"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smallvit.console import bar, warn
+from smallvit.console import bar, several, warn
 from smallvit.data.cache import allocate, below, cached, listing_key, remembered, stamps_of
 from smallvit.data.contents import Contents
 from smallvit.data.images import (
@@ -29,24 +29,13 @@ from smallvit.data.images import (
     read_peak,
 )
 from smallvit.data.imageset import Images, ImageSet, PixelDigest, Skipped, fingerprint, may_mirror, pixel_digest
+from smallvit.data.listed import Listed, shown
 from smallvit.data.stream import StreamedImages
 from smallvit.errors import DataError, UsageError
 
-PART_NAMES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 MOST_BROKEN = 0.05  # a larger share of unreadable files stops
 MOST_LISTED = 20  # of them in an error
 CACHE_LIMIT_GB = 8.0  # decoded; larger sets are streamed
-
-
-class Listed(NamedTuple):
-    path: Path
-    class_name: str
-    part: str  # "" where the set has no parts
-    group: str = ""  # "": the image is a group of its own
 
 
 class Decoding(NamedTuple):
@@ -139,7 +128,9 @@ class FileSource:
         _check_broken(self.name, self.items, broken)  # classes may have changed since the files were decoded
         skipped = [Skipped(self._shown(item), why) for item, why in broken.items()]
         if skipped:
-            warn(f"skipped {len(skipped)} of {len(self.items)} files, the first: {skipped[0].file} ({skipped[0].why})")
+            warn(
+                f"skipped {several(len(skipped), 'file', len(self.items))}, the first: {skipped[0].file} ({skipped[0].why})"
+            )
         class_names = tuple(sorted({item.class_name for item in kept}))
         number = {name: index for index, name in enumerate(class_names)}
         labels = np.array([number[item.class_name] for item in kept], dtype=np.int64)
@@ -230,15 +221,10 @@ def _common_channels(name: str, root: Path, headers: dict[Listed, Header]) -> in
     if len(files) == 1 or {*files} == {1, 3}:
         return max(files)
     lines = [
-        f"\n  {count} channel{'s' * (count > 1)}: {len(names)} files, {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
+        f"\n  {several(count, 'channel')}: {several(len(names), 'file')}, {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
         for count, names in sorted(files.items())
     ]
     raise DataError(f"the images of {name} differ in their channels; a set has one count:{''.join(lines)}")
-
-
-def shown(path: str | Path) -> str:
-    """A name that can be printed and stored: bytes that are not UTF-8, from old archives, become \\xNN."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _for_all(
@@ -275,7 +261,7 @@ def _check_broken(name: str, items: Sequence[Listed], broken: dict[Listed, str])
     if len(broken) > MOST_BROKEN * len(items):
         listed = "\n".join(f"  {shown(item.path)}: {why}" for item, why in list(broken.items())[:MOST_LISTED])
         more = f"\n  and {len(broken) - MOST_LISTED} more" if len(broken) > MOST_LISTED else ""
-        raise DataError(f"{len(broken)} of {len(items)} images of {name} cannot be read:\n{listed}{more}")
+        raise DataError(f"{several(len(broken), 'image', len(items))} of {name} cannot be read:\n{listed}{more}")
     lost = {item.class_name for item in broken} - {item.class_name for item in items if item not in broken}
     if lost:
         raise DataError(f"no image of class {', '.join(map(repr, sorted(lost)))} of {name} can be read")

@@ -1,4 +1,4 @@
-"""A folder of class folders, or the same below train / val / test -> FileSource."""
+"""A folder of class folders, or the same below train / val / test: which files, and of which class and part."""
 
 from __future__ import annotations
 
@@ -6,34 +6,15 @@ import os
 from pathlib import Path
 
 from smallvit.console import warn
-from smallvit.data.files import PART_NAMES, FileSource, Listed, shown
-from smallvit.data.images import SUFFIXES
-from smallvit.data.imageset import UNLABELLED
+from smallvit.data.listed import PART_NAMES, SUFFIXES, UNLABELLED, Listed, shown
 from smallvit.errors import DataError
 
 
-def folder_source(root: Path, labelled: bool = True) -> FileSource:
-    """`labelled` is off where classes are not needed: images without class folders will do then."""
-    return FileSource(str(root), root, list_folder(root, labelled))
-
-
 def list_folder(root: Path, labelled: bool = True) -> list[Listed]:
-    folders = visible_folders(root)
-    if not folders and not labelled and (unlabelled := image_files(root)):
-        return [Listed(path, UNLABELLED, "") for path in unlabelled]
-    if not folders:
-        loose = any(entry.suffix.lower() in SUFFIXES for entry in root.iterdir())
-        what = "images, but no class folders" if loose else "no folders and no images"
-        without = " (`smallvit pretrain` needs no classes)" if loose else ""
-        raise DataError(
-            f"{root} holds {what}: put the images of each class into a folder of its own, as in {root}/cat/1.jpg{without}"
-        )
-    parts = _part_folders(root, folders)
-    classes = (
-        [(klass, part) for folder, part in parts.items() for klass in visible_folders(folder)]
-        if parts
-        else [(klass, "") for klass in folders]
-    )
+    """`labelled` is off where classes are not needed: images without class folders will do then."""
+    classes = class_folders(root, labelled)
+    if not classes:
+        return [Listed(path, UNLABELLED, "") for path in image_files(root)]
     items: list[Listed] = []
     for klass, part in classes:
         images = image_files(klass)
@@ -43,6 +24,24 @@ def list_folder(root: Path, labelled: bool = True) -> list[Listed]:
     if not items:
         raise DataError(f"no images below {root} (looked for {', '.join(sorted(SUFFIXES))})")
     return items
+
+
+def class_folders(root: Path, labelled: bool = True) -> list[tuple[Path, str]]:
+    """The folder of each class, and its part; none where there are images without classes, and that will do."""
+    folders = visible_folders(root)
+    if not folders and not labelled and image_files(root):
+        return []
+    if not folders:
+        loose = any(entry.suffix.lower() in SUFFIXES for entry in root.iterdir())
+        what = "images, but no class folders" if loose else "no folders and no images"
+        without = " (`smallvit pretrain` needs no classes)" if loose else ""
+        raise DataError(
+            f"{root} holds {what}: put the images of each class into a folder of its own, as in {root}/cat/1.jpg{without}"
+        )
+    parts = _part_folders(root, folders)
+    if parts:
+        return [(klass, part) for folder, part in parts.items() for klass in visible_folders(folder)]
+    return [(klass, "") for klass in folders]
 
 
 def _part_folders(root: Path, folders: list[Path]) -> dict[Path, str]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+from smallvit.console import several
 from smallvit.data.imageset import ImageSet
 from smallvit.errors import UsageError
 
@@ -32,7 +33,7 @@ def with_groups(images: ImageSet, pattern: str) -> ImageSet:
     found = _found(pattern, [name.replace(os.sep, "/") for name in images.files])
     if unmatched := [file for file, group in zip(images.files, found, strict=True) if group is None]:
         raise UsageError(
-            f"--groups {pattern}: {len(unmatched):,} of {len(images):,} files do not match, as {', '.join(unmatched[:SHOWN])}"
+            f"--groups {pattern}: {several(len(unmatched), 'file', len(images))} without a match, as {', '.join(unmatched[:SHOWN])}"
             f"; to make each of these a group of its own: --groups '.*?(?:{pattern})|.+'"
         )
     return replace(images, groups=tuple(map(str, found)))

@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from smallvit.console import several
 from smallvit.data.contents import Contents
-from smallvit.data.rasters import RASTER_SUFFIXES, open_raster
 from smallvit.data.rasters import Unreadable as Unreadable
+from smallvit.data.rasters import open_raster
 
 Fit = Literal["crop", "squash", "pad"]
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
-SUFFIXES = frozenset([".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", *RASTER_SUFFIXES])
 WIDE_MODES = frozenset({"I", "I;16", "I;16B", "I;16L"})  # 16 bits a pixel; TIFF may hold 32 in "I"
 GREY_MODES = frozenset({"1", "L", "LA", "F", *WIDE_MODES})
 FULL_WHITE = 0xFFFF
@@ -177,7 +177,7 @@ def _to_tensor(image: Image.Image, channels: int, white: int) -> Tensor:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     if channels not in (1, 3):
         has = 1 if image.mode in GREY_MODES else 3
-        raise Unreadable(f"it has {has} channel{'s' * (has > 1)}, {channels} are asked for")
+        raise Unreadable(f"it has {several(has, 'channel')}, {channels} are asked for")
     array = np.array(image.convert("L" if channels == 1 else "RGB"))
     return torch.from_numpy(array if array.ndim == 3 else array[:, :, None]).permute(2, 0, 1)
 
@@ -207,7 +207,7 @@ def convertible(has: int, wanted: int) -> bool:
 
 def cannot_convert(name: str, has: int, wanted: int) -> str:
     return (
-        f"--in-chans {wanted}: the images of {name} have {has} channel{'s' * (has > 1)}; leave it out "
+        f"--in-chans {wanted}: the images of {name} have {several(has, 'channel')}; leave it out "
         "(only grey and RGB, 1 and 3, become each other)"
     )
 
@@ -218,7 +218,7 @@ def convert(image_CHW: Tensor, channels: int) -> Tensor:
     if has == channels:
         return image_CHW
     if not convertible(has, channels):
-        raise Unreadable(f"it has {has} channel{'s' * (has > 1)}, {channels} are asked for")
+        raise Unreadable(f"it has {several(has, 'channel')}, {channels} are asked for")
     if channels == 3:
         return image_CHW.repeat(3, 1, 1)
     return torch.einsum("chw,c->hw", image_CHW.float(), torch.tensor(LUMA)).round().byte()[None]

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from smallvit.console import bar
 
-UNLABELLED = "unlabelled"  # the one class of images without labels
-
 
 class Images(Protocol):
     """uint8 images by row: a tensor in memory or on disk, or files that are decoded when asked for."""

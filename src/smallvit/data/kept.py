@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from smallvit.console import several
 from smallvit.data.arrays import MOST_NPZ_BYTES, source_of_arrays
 from smallvit.data.memory import Part, parts_of
 from smallvit.errors import DataError
@@ -91,7 +92,7 @@ def _numbered(parts: Mapping[str, Part]) -> tuple[dict[str, np.ndarray], tuple[s
         raise DataError("data: some labels are numbers and others are class names; give all in one way")
     for name, array in labels.items():
         if len(array) != (count := len(parts[name].images)):
-            raise DataError(f"data: {name} has {count} images and {len(array)} labels")
+            raise DataError(f"data: {name} has {several(count, 'image')} and {several(len(array), 'label')}")
     if any(array.dtype.kind == "U" for array in labels.values()):
         found = np.unique(np.concatenate(list(labels.values())))
         return {name: np.searchsorted(found, array) for name, array in labels.items()}, tuple(map(str, found))

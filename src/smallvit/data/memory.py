@@ -14,8 +14,8 @@ from PIL import Image
 from torch import Tensor
 
 from smallvit.console import bar
-from smallvit.data.files import PART_NAMES
 from smallvit.data.images import Unreadable, pixels_of_picture
+from smallvit.data.listed import PART_NAMES
 from smallvit.data.rasters import looks_channels_first
 from smallvit.errors import DataError, UsageError
 

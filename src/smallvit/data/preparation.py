@@ -90,6 +90,10 @@ class Preparation:
         """What a square is: models that agree in it take the same."""
         return self.cache_size, self.fit, self.in_chans, self.white
 
+    def are_squares(self, images: Tensor) -> bool:
+        """Whether they are many squares already, which `square` would leave as they are."""
+        return images.dtype == torch.uint8 and images.shape[1:] == (self.in_chans, self.cache_size, self.cache_size)
+
     def square(self, picture: Picture) -> Tensor:
         """uint8 (C, S, S). What cannot be read or converted is `Unreadable`."""
         if isinstance(picture, str | Path):

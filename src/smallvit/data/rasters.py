@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from smallvit.data.listed import RASTER_SUFFIXES
+
 MOST_CHANNELS = 64
-RASTER_SUFFIXES = frozenset([".npy", ".tif", ".tiff"])
 TIFF_COMPRESSIONS = frozenset(["NONE", "ADOBE_DEFLATE", "DEFLATE", "PACKBITS", "LZW"])
 DEFLATE_RATIO = 1032  # the most that it can unpack to
 

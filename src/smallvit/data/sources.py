@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from pathlib import Path
 from typing import Protocol
 
 from smallvit.console import warn
-from smallvit.data.arrays import NAMED, describe_named, npz_source
-from smallvit.data.files import PART_NAMES, shown
-from smallvit.data.folders import folder_source, image_files
+from smallvit.data.arrays import named_source, npz_source
+from smallvit.data.files import FileSource
+from smallvit.data.folders import image_files, list_folder
 from smallvit.data.images import Fit
 from smallvit.data.imageset import ImageSet
-from smallvit.data.tables import table_source
-from smallvit.errors import DataError, nearest
+from smallvit.data.kinds import kind_of
+from smallvit.data.listed import PART_NAMES, shown
+from smallvit.data.named import NAMED
+from smallvit.data.tables import list_table
 
-__all__ = ["NAMED", "PART_NAMES", "Source", "describe_named", "image_files", "open_source", "shown"]
+__all__ = ["NAMED", "PART_NAMES", "Source", "image_files", "open_source", "shown"]
 
 
 class Source(Protocol):
@@ -37,21 +39,13 @@ class Source(Protocol):
 
 def open_source(name: str, labelled: bool = True) -> Source:
     """The source that `name` means: a named set, a table, an .npz file or a folder; labels may be missing if not `labelled`."""
-    path = Path(name).expanduser()
-    if name in NAMED:
+    kind, path = kind_of(name), Path(name).expanduser()
+    if kind == "named":
         if path.is_dir():
             warn(f"{name} is the named set; for the folder of that name write ./{name}")
-        return NAMED[name]()
-    if path.is_file() and path.suffix.lower() in OPENERS:
-        return OPENERS[path.suffix.lower()](path, labelled)
-    if path.is_dir():
-        return folder_source(path, labelled)
-    if path.exists():
-        raise DataError(
-            f"{name}: data is a folder of class folders, a .csv file of path,label, an .npz file, "
-            f"or one of {', '.join(NAMED)}"
-        )
-    raise DataError(f"no such folder or file: {name} (nor a named set; {nearest(name, NAMED)})")
-
-
-OPENERS: dict[str, Callable[[Path, bool], Source]] = {".csv": table_source, ".tsv": table_source, ".npz": npz_source}
+        return named_source(name)
+    if kind == "npz":
+        return npz_source(path, labelled)
+    if kind == "table":
+        return FileSource(str(path), path.absolute().parent, list_table(path, labelled))
+    return FileSource(str(path), path, list_folder(path, labelled))

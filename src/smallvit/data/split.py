@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from smallvit.console import several
 from smallvit.data.dealing import deal_groups, deal_images
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import PART_NAMES
@@ -62,10 +63,10 @@ def make_split(images: ImageSet, spec: DataSpec, needs_labels: bool = True) -> S
         rest, left_out, how["left_out"] = _leave_out(images, spec, rest, spec.folds)
     rest, val, how["val"] = _hold_out_val(images, spec, rest)
     train = _subset(images.labels_N, rest, spec, images)
-    how["train"] = "the rest" if len(train) == len(rest) else f"{len(train):,} of {len(rest):,} images"
+    how["train"] = "the rest" if len(train) == len(rest) else several(len(train), "image", len(rest))
     _check_training(images, train)
     if spec.sealed:
-        test, how["test"] = NONE, f"{len(test):,} images, sealed"
+        test, how["test"] = NONE, f"{several(len(test), 'image')}, sealed"
     return Split(train, val, test, how, left_out)
 
 
@@ -186,7 +187,7 @@ def _leave_out(images: ImageSet, spec: DataSpec, rows: Tensor, folds: int) -> He
         if (held := len(fold_R.unique())) < folds:
             n = len(set(groups))
             raise UsageError(
-                f"--folds {folds}: {images.source} has {n} groups, and each stays whole: give --folds {held}"
+                f"--folds {folds}: {images.source} has {several(n, 'group')}, and each stays whole: give --folds {held}"
             )
     else:
         _check_rarest(images, labels, folds)
@@ -205,8 +206,8 @@ def _check_rarest(images: ImageSet, labels: Tensor, folds: int) -> None:
     if (least := counts[rarest]) < folds:
         fewer = f"give --folds {least}, " if least > 1 else ""
         raise UsageError(
-            f"--folds {folds}: class {images.class_names[rarest]!r} of {images.source} has {least} "
-            f"image{'s' * (least > 1)}, and every fold leaves out one of each class: {fewer}add images, or leave the class out"
+            f"--folds {folds}: class {images.class_names[rarest]!r} of {images.source} has {several(least, 'image')}, "
+            f"and every fold leaves out one of each class: {fewer}add images, or leave the class out"
         )
 
 
@@ -231,7 +232,7 @@ def _subset(labels: Tensor, rows: Tensor, spec: DataSpec, images: ImageSet) -> T
         count = spec.per_class or max(1, round((spec.fraction or 1.0) * len(own)))
         if count > len(own):
             raise UsageError(
-                f"--per-class {count}: class {images.class_names[klass]!r} has {len(own)} images left for training"
+                f"--per-class {count}: class {images.class_names[klass]!r} has {several(len(own), 'image')} left for training"
             )
         kept.append(own[:count])
     return torch.cat(kept).sort().values

@@ -1,4 +1,4 @@
-"""A CSV file of `path,label[,split][,group]`, or of `path` alone where no labels are needed -> FileSource.
+"""A CSV file of `path,label[,split][,group]`, or of `path` alone where no labels are needed: which files, and what they are.
 
 Paths are relative to the file, or absolute. Images of one group stay together in every split; where the field is empty,
 an image is a group of its own."""
@@ -11,9 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from smallvit.console import warn
-from smallvit.data.files import PART_NAMES, FileSource, Listed
-from smallvit.data.imageset import UNLABELLED
+from smallvit.console import are, warn
+from smallvit.data.listed import PART_NAMES, UNLABELLED, Listed
 from smallvit.errors import DataError, nearest
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -21,19 +20,15 @@ MOST_BYTES = 1 << 29
 COLUMNS = "the first line must name the columns path and label, and optionally split and group, divided by commas"
 
 
-def table_source(path: Path, labelled: bool = True) -> FileSource:
-    """`labelled` is off where classes are not needed: a table without labels will do then."""
-    return FileSource(str(path), path.absolute().parent, list_table(path, labelled))
+def check_header(path: Path, labelled: bool = True) -> None:
+    """Refuse a table that lacks a column."""
+    _header(path, _text(path), labelled)
 
 
 def list_table(path: Path, labelled: bool = True) -> list[Listed]:
+    """`labelled` is off where classes are not needed: a table without labels will do then."""
     text = _text(path)
-    columns, delimiter = _columns(path, text.partition("\n")[0].rstrip("\r"))
-    if labelled and "label" not in columns:
-        raise DataError(
-            f"{path} names images but no labels (columns: {', '.join(columns)}): add the column label; only "
-            "`smallvit pretrain` does without"
-        )
+    columns, delimiter = _header(path, text, labelled)
     root = path.absolute().parent
     items: dict[str, Listed] = {}
     first_line: dict[str, int] = {}
@@ -47,7 +42,7 @@ def list_table(path: Path, labelled: bool = True) -> list[Listed]:
             continue
         items[spelled], first_line[spelled] = item, line
     if again:
-        warn(f"{path}: {len(again)} rows name a file a second time and are left out, the first: {again[0]}")
+        warn(f"{path}: {are(len(again), 'row')} left out for a file that an earlier row names, the first: {again[0]}")
     if not items:
         raise DataError(f"{path} names no images: it holds a header and nothing else")
     return _parted(path, [*items.values()])
@@ -65,6 +60,17 @@ def _text(path: Path) -> str:
     if not text.strip():
         raise DataError(f"{path} is empty: {COLUMNS}")
     return text
+
+
+def _header(path: Path, text: str, labelled: bool) -> tuple[list[str], str]:
+    """The names of the columns, and the delimiter."""
+    columns, delimiter = _columns(path, text.partition("\n")[0].rstrip("\r"))
+    if labelled and "label" not in columns:
+        raise DataError(
+            f"{path} names images but no labels (columns: {', '.join(columns)}): add the column label; only "
+            "`smallvit pretrain` does without"
+        )
+    return columns, delimiter
 
 
 def _columns(path: Path, header: str) -> tuple[list[str], str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from smallvit.console import warn
+from smallvit.console import several, warn
 from smallvit.diagnosis.attended import Attended, attend
 from smallvit.diagnosis.layer_features import layer_vectors
 from smallvit.errors import UsageError
@@ -116,6 +116,6 @@ def _in_few_lines(left_out: dict[str, str]) -> list[str]:
     for layer, reason in left_out.items():
         kinds.setdefault(reason.replace(layer, ""), []).append(reason)
     return [
-        f"{first}: it is left out" + (f", like {len(more)} others of its kind" if more else "")
+        f"{first}: it is left out" + (f", like {several(len(more), 'other')} of its kind" if more else "")
         for first, *more in kinds.values()
     ]

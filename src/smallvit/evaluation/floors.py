@@ -16,6 +16,7 @@ from smallvit.evaluation.statistics import wilson
 from smallvit.randomness import generator
 
 MOST_TRAINING = 5_000  # larger sets are thinned: the floor stays a floor and takes seconds
+SHARES = (20, 20, 60)  # of the time, about: pixels, k-NN, logistic regression; for the bar
 MOST_VALUES = 800  # pixels times channels: 28 px grey, 16 px colour
 
 
@@ -34,18 +35,19 @@ def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Ten
 
     thin = _thinned(train)
     side = pixel_side(images_NCSS.shape[1], images_NCSS.shape[-1])
-    x_train, x_test = (_pixels(images_NCSS, rows, side) for rows in (thin, test))
     y_thin = labels_N[thin].numpy()
     why = f"{side} x {side} pixels" + (f", {len(thin):,} of {len(train):,} images" if len(thin) < len(train) else "")
     k = min(5, len(thin))
-    with bar("fitting the floors", 2) as advance, warnings.catch_warnings():
+    with bar("fitting the floors", sum(SHARES)) as advance, warnings.catch_warnings():
+        x_train, x_test = (_pixels(images_NCSS, rows, side) for rows in (thin, test))
+        advance(SHARES[0], note="k-NN")
         knn = KNeighborsClassifier(k, weights="distance").fit(x_train, y_thin)
         floors["knn"] = _entry("k-NN on pixels", knn.predict(x_test) == y_test, f"k = {k}, {why}")
-        advance(1)
+        advance(SHARES[1], note="logistic regression")
         warnings.simplefilter("ignore", ConvergenceWarning)  # 100 rounds are a floor, not a contest
         logistic = LogisticRegression(C=0.1, max_iter=100).fit(x_train, y_thin)
         floors["logistic"] = _entry("logistic regression on pixels", logistic.predict(x_test) == y_test, why)
-        advance(1)
+        advance(SHARES[2])
     return floors
 
 
@@ -68,6 +70,20 @@ def _pixels(images_NCSS: Images, rows: Tensor, side: int) -> np.ndarray:
     return (torch.cat(chunks) / 127.5 - 1).numpy()
 
 
-def _entry(label: str, hits: np.ndarray, why: str) -> dict[str, Any]:
-    correct, n = int(hits.sum()), len(hits)
-    return {"label": label, "accuracy": correct / n, "interval": wilson(correct, n), "why": why}
+def beside(floors: dict[str, Any], right_N: np.ndarray) -> dict[str, Any]:
+    """Floors as a run's results have them: how often the model alone is right, and the floor alone, on the same images."""
+    found = {}
+    for name, floor in floors.items():
+        plain = {key: value for key, value in floor.items() if key != "right"}
+        if len(right_N) == floor.get("n"):
+            packed = np.frombuffer(bytes.fromhex(floor["right"]), dtype=np.uint8)
+            hits_N = np.unpackbits(packed, count=len(right_N)).astype(bool)
+            plain |= {"only_model": int((right_N & ~hits_N).sum()), "only_floor": int((hits_N & ~right_N).sum())}
+        found[name] = plain
+    return found
+
+
+def _entry(label: str, hits_N: np.ndarray, why: str) -> dict[str, Any]:
+    correct, n = int(hits_N.sum()), len(hits_N)
+    right = np.packbits(hits_N).tobytes().hex()  # which images, for a paired test
+    return {"label": label, "accuracy": correct / n, "interval": wilson(correct, n), "why": why, "n": n, "right": right}

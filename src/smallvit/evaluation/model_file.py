@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
+from smallvit.console import several
 from smallvit.data.preparation import Preparation
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.header import checked_header
@@ -34,7 +35,7 @@ def model_file(given: str, flag: str) -> Path:
         return path
     if not (path / "recipe.json").is_file():
         inside = runs_inside(path)
-        hint = f"it holds {len(inside)} runs, give one of them: {flag} {given}/{inside[0]}" if inside else ""
+        hint = f"it holds {several(len(inside), 'run')}, give one of them: {flag} {given}/{inside[0]}" if inside else ""
         raise UsageError(f"{flag} {given}: the folder is not a run; {hint or 'give a run folder or a checkpoint file'}")
     if not (path / "model.safetensors").is_file():
         raise UsageError(f"{flag} {given}: the run has no model yet; finish it with `smallvit resume {given}`")

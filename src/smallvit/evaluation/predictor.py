@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from smallvit.console import bar
 from smallvit.data.images import Unreadable, convertible, many_reads
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages
@@ -71,11 +72,12 @@ class Predictor:
 
     def logits(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
         """(N, K), at the temperature where the model is calibrated: the same answers, as sure as they should be."""
-        return self.logits_of(self._batches(images, rows, batch_size))
+        logits_NK = self._run(self._batches(images, rows, batch_size), True, _count(images, rows))
+        return self._at_temperature(logits_NK, self.calibrated)
 
     def features(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
         """(N, D): the pooled vectors that the classifier stands on."""
-        return self._run(self._batches(images, rows, batch_size), classify=False)
+        return self._run(self._batches(images, rows, batch_size), False, _count(images, rows))
 
     def probabilities(
         self, images: Given, rows: Tensor | None = None, *, calibrated: bool | None = None, batch_size: int = BATCH
@@ -86,9 +88,8 @@ class Predictor:
         if calibrated and self.temperature is None:
             raise UsageError("the model has no temperature: it takes a run with a validation part to fit one")
         wanted = self.calibrated if calibrated is None else calibrated
-        return self._at_temperature(self._run(self._batches(images, rows, batch_size), classify=True), wanted).softmax(
-            1
-        )
+        logits_NK = self._run(self._batches(images, rows, batch_size), True, _count(images, rows))
+        return self._at_temperature(logits_NK, wanted).softmax(1)
 
     def prepared(self, images: Given, rows: Tensor | None = None) -> Tensor:
         """(N, C, S, S): as the model takes them, all at once and on its device."""
@@ -96,14 +97,24 @@ class Predictor:
 
     def logits_of(self, prepared: Iterable[Tensor]) -> Tensor:
         """(N, K) of images that are prepared already, batch by batch."""
-        return self._at_temperature(self._run(prepared, classify=True), self.calibrated)
+        total = sum(map(len, prepared)) if isinstance(prepared, Sequence) else 0
+        logits_NK = self._run(prepared, True, total)
+        return self._at_temperature(logits_NK, self.calibrated)
 
     def _at_temperature(self, logits_NK: Tensor, calibrated: bool) -> Tensor:
         return logits_NK / self.temperature if calibrated and self.temperature else logits_NK
 
-    def _run(self, prepared: Iterable[Tensor], classify: bool) -> Tensor:
-        with evaluating(self.backbone), torch.autocast(self.device.type, enabled=False):
-            outputs = [self._forward(images_BCSS, classify) for images_BCSS in prepared]
+    def _run(self, prepared: Iterable[Tensor], classify: bool, total: int) -> Tensor:
+        """`total` is how many images that is, as far as it is known."""
+        outputs = []
+        with (
+            evaluating(self.backbone),
+            torch.autocast(self.device.type, enabled=False),
+            bar("running the model", total) as advance,
+        ):
+            for images_BCSS in prepared:
+                outputs.append(self._forward(images_BCSS, classify))
+                advance(len(images_BCSS))
         if not outputs:
             raise UsageError("there are no images to look at")
         return torch.cat(outputs).cpu()
@@ -130,6 +141,9 @@ class Predictor:
             return
         if rows is not None:
             raise UsageError("rows choose from an ImageSet; of other images give those that are meant")
+        if isinstance(images, Tensor) and self.preparation.are_squares(images):
+            yield from images.to(self.device).split(batch_size)
+            return
         pictures = listed(images, self.preparation.in_chans)
         for start in range(0, len(pictures), batch_size):
             with many_reads():
@@ -143,6 +157,15 @@ class Predictor:
             given = pictures[place]
             name = str(given) if isinstance(given, str | Path) else f"image {place} of {len(pictures)}"
             raise DataError(f"{name}: {error}") from None
+
+
+def _count(images: Given, rows: Tensor | None) -> int:
+    """0 where it is not known, or is one image; who gives single images has a bar of his own."""
+    if rows is not None:
+        return len(rows)
+    if isinstance(images, ImageSet | DeviceImages):
+        return len(images.labels_N)
+    return 0
 
 
 def listed(images: Picture | Sequence[Picture], channels: int) -> Sequence[Picture]:

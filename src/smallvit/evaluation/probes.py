@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smallvit.console import bar
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages
 from smallvit.evaluation.predictor import Predictor
@@ -76,7 +77,11 @@ def linear_probe(train: Frozen, val: Frozen | None, judged: Frozen) -> dict[str,
     if val is None:
         chosen, model = 1.0, fit(1.0)
     else:
-        models = {strength: fit(strength) for strength in STRENGTHS}
+        models = {}
+        with bar("fitting the linear probe", len(STRENGTHS)) as advance:
+            for strength in STRENGTHS:
+                models[strength] = fit(strength)
+                advance(1, note=f"C = {strength:g}")
         # Equally good: the more regularised one.
         chosen = max(STRENGTHS, key=lambda c: (models[c].score(standard(val), val.labels_N.numpy()), -c))
         model = models[chosen]

@@ -1,4 +1,4 @@
-"""Intervals."""
+"""Intervals, and the paired test of two that judged the same images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit  # scipy.stats takes seconds to import
+from scipy.special import bdtr, betaincinv, ndtri, stdtrit  # scipy.stats takes seconds to import
 
 
 def wilson(correct: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -77,3 +77,24 @@ def bootstrap_difference(
         differences.append(float(seeds_S @ difference_SN @ weights_N))
     low, high = np.quantile(differences, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return float(low), float(high)
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The exact two-sided p: whether coin tosses would split the images that only one gets right so unevenly."""
+    total = only_first + only_second
+    return min(1.0, 2 * float(bdtr(min(only_first, only_second), total, 0.5))) if total else 1.0
+
+
+def paired_share(only_first: int, only_second: int, n: int, level: float = 0.05) -> tuple[float, float, float]:
+    """Difference of two shares of the same images, and an interval that leaves out 0 exactly where McNemar's p is small.
+
+    Clopper and Pearson's interval of the share that the first has of the images which only one gets right. Where
+    there are none, how many there may be at most.
+    """
+    total = only_first + only_second
+    if not total:
+        reach = 1 - (level / 2) ** (1 / n)
+        return 0.0, -reach, reach
+    low = float(betaincinv(only_first, only_second + 1, level / 2)) if only_first else 0.0
+    high = float(betaincinv(only_first + 1, only_second, 1 - level / 2)) if only_second else 1.0
+    return (only_first - only_second) / n, (2 * low - 1) * total / n, (2 * high - 1) * total / n

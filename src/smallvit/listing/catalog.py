@@ -47,7 +47,7 @@ def methods(pattern: str = "") -> Rows:
 
 
 def datasets(pattern: str = "") -> Rows:
-    from smallvit.data.sources import describe_named
+    from smallvit.data.named import describe_named
 
     yield from describe_named().items()
     yield "FOLDER", "a folder of class folders, or the same below train/, val/ and test/"

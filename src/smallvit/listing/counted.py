@@ -48,11 +48,12 @@ def _counted(name: str, device: str) -> tuple[int, int, Any]:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
+    from smallvit.models.features import count_parameters
+
     with torch.device(device), torch.no_grad(), FlopCounterMode(display=False) as counter:
         model = timm.create_model(name, num_classes=10).eval()
         model(torch.zeros(1, *model.default_cfg["input_size"]))
-    count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return count, counter.get_total_flops(), model.default_cfg
+    return count_parameters(model), counter.get_total_flops(), model.default_cfg
 
 
 def first_line(documented: Any) -> str:

@@ -11,6 +11,7 @@ from timm.layers import DropPath
 from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401  (registers our own models with timm)
+from smallvit.console import several
 from smallvit.errors import UsageError, nearest
 from smallvit.models.aliases import ALIASES
 from smallvit.models.arguments import MOST_PARAMETERS, bounded, check_arguments
@@ -131,7 +132,7 @@ def create_backbone(
         features = _try(backbone)
     except BUILD_ERRORS as error:
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items()) or "no arguments"
-        shape = f"{in_chans} channel{'s' if in_chans > 1 else ''} of {img_size} px"
+        shape = f"{several(in_chans, 'channel')} of {img_size} px"
         why = str(error) or f"timm gives no reason ({type(error).__name__})"
         raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {why}") from None
     backbone.width = features.pooled_BD.shape[1]

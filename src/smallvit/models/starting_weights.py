@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from timm.layers import build_sincos2d_pos_embed
 from torch import Tensor, nn
 
+from smallvit.console import several
 from smallvit.errors import UsageError
 from smallvit.models.positions import Layout, layout_of_model
 
@@ -59,7 +60,7 @@ def give_weights(model: nn.Module, kind: str, name: str) -> str:
             _set_cells(positions, SINES * _sines(positions))
         for layer in layers:
             _mimetic(layer)
-        return f"{len(layers)} layers of attention start as trained ones look"
+        return f"{several(len(layers), 'layer')} of attention with weights as trained ones look"
     if positions is None:
         raise UsageError(f"model.weights = impulse: {name} has no table of positions to tell cells apart; take mimetic")
     _set_cells(positions, RANDOM_POSITIONS * torch.randn_like(positions.table[:, positions.layout.front :]))

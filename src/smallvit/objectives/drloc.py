@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from smallvit.console import several
 from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, check_normed
 from smallvit.objectives.base import Auxiliary, TaskInfo
@@ -330,4 +331,4 @@ def _schedule_in_words(o: DrlocOptions, epochs: int) -> str:
         return "all the time"
     warmup = warmup_of(o, epochs)
     short = f", a fifth of the run instead of {o.warmup_epochs:g}" if warmup < o.warmup_epochs else ""
-    return f"reached after {warmup:.3g} of {epochs:,} epochs{short}, then falling to 0"
+    return f"reached after {warmup:.3g} of {several(epochs, 'epoch')}{short}, then falling to 0"

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from smallvit.console import several
 from smallvit.data.mixing import mix
 from smallvit.errors import UsageError
 from smallvit.evaluation.metrics import Score, score
@@ -100,7 +101,7 @@ class Supervised(Objective):
         grow = self.options.grow
         if grow:
             (small,), (full,) = self.small_views, self.views
-            why = f"images of {small.size} px in the first {int(grow * epochs)} of {epochs} epochs, then of {full.size} px"
+            why = f"images of {small.size} px in the first {int(grow * epochs)} of {several(epochs, 'epoch')}, then of {full.size} px"
             choices.record("grow", grow, why)
 
     def judge(self, backbone: Backbone, exam: EvalData) -> Score | None:

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
+from smallvit.console import several
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.model_file import digest, load_model, model_file
 from smallvit.evaluation.predictor import Predictor
@@ -33,7 +34,6 @@ from smallvit.objectives.base import Auxiliary, TaskInfo
 from smallvit.objectives.fixed import Fixed
 from smallvit.planning.choices import Choices
 from smallvit.recipe import Section, Share
-from smallvit.runs.axes import several
 from smallvit.runs.curves import CurvePanel
 from smallvit.types import Context, Loss, Seen
 

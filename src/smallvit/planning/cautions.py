@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from smallvit.console import several
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.objectives.base import objectives
@@ -22,14 +23,14 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
     """One sentence for each."""
     if (epochs := resolved(recipe.epochs)) < FEW_EPOCHS and recipe.steps:
         yield (
-            f"the budget is enough for {epochs} epochs, and under {FEW_EPOCHS} little is learned: give more time, a smaller "
+            f"the budget is enough for {several(epochs, 'epoch')}, and under {FEW_EPOCHS} little is learned: give more time, a smaller "
             "--img-size or fewer images"
         )
     if len(images.class_names) == 1:
         return
     if recipe.select == "best" and len(split.val) < FEW_TO_SELECT:
         yield (
-            f"select = best looks at {len(split.val)} validation images, and under {FEW_TO_SELECT} is too few to choose by: of weights "
+            f"select = best looks at {several(len(split.val), 'validation image')}, and under {FEW_TO_SELECT} is too few to choose by: of weights "
             f"whose accuracies (means of {LOOKS} looks) are within chance, here about {100 * standard_error(0.5, len(split.val)):.0f} "
             "points, the latest are kept; hold out more (--val 0.3), or --set select=last"
         )
@@ -44,12 +45,12 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
         yield torn
     if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe):
         yield (
-            f"{len(split.train):,} training images: under {FEW_TRAINING_IMAGES:,} or so, --folds 5 judges all of them, each by a model "
+            f"{several(len(split.train), 'training image')}: under {FEW_TRAINING_IMAGES:,} or so, --folds 5 judges all of them, each by a model "
             "that has not seen it, trains on four fifths at a time, and finds labels that are probably wrong"
         )
     if 0 < len(split.test) < FEW_TEST_IMAGES:
         yield (
-            f"{len(split.test)} test images: the accuracy will be known to within about "
+            f"{several(len(split.test), 'test image')}: the accuracy will be known to within about "
             f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
         )
 

@@ -7,13 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.errors import UsageError, nearest
-from smallvit.objectives.base import all_options, objectives
 from smallvit.recipe import FLAGS, Recipe, build_recipe
 from smallvit.recipes import read_preset
 
 
 def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:
     """A recipe from a preset, everyday flags (None: not given) and dotted settings. `aux` names auxiliary losses."""
+    from smallvit.objectives.base import all_options
+
+    asked, spelled = read_flags(recipe, settings, **flags)
+    all_options(asked, spelled)  # refuses what cannot be
+    _check_pretraining(asked)
+    return asked
+
+
+def read_flags(
+    recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any
+) -> tuple[Recipe, dict[str, str]]:
+    """The same without a look at the options of losses, which needs torch; and which keys were given by which flag."""
     names = flags.pop("aux", None) or []
     preset = read_preset(recipe).get("aux", {})  # a name alone keeps the options that the preset gives it
     overrides: dict[str, Any] = {
@@ -34,10 +45,7 @@ def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | No
         for name, value in flags.items()
         if value is not None and FLAGS[name] not in (settings or {})
     }
-    asked = build_recipe(recipe, {**overrides, **(settings or {})}, spelled)
-    all_options(asked, spelled)  # refuses what cannot be
-    _check_pretraining(asked)
-    return asked
+    return build_recipe(recipe, {**overrides, **(settings or {})}, spelled), spelled
 
 
 def _check_pretraining(asked: Recipe) -> None:
@@ -51,6 +59,8 @@ def _check_pretraining(asked: Recipe) -> None:
 
 
 def pretraining_methods() -> list[str]:
+    from smallvit.objectives.base import objectives
+
     return [name for name, kind in objectives().items() if not kind.classifies]
 
 

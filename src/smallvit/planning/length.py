@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from smallvit.console import several
 from smallvit.errors import UsageError
 from smallvit.planning.choices import Choices
 from smallvit.planning.member import usual_samples
@@ -134,10 +135,10 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
         one = seconds_of(training, cost, 1, 1)
         enough = math.ceil(budget + (one - seconds) * max(1, clock.turns) / (AIM * clock.share))
         raise UsageError(
-            f"the budget of {budget:.0f} s leaves {max(0, seconds):.0f} s for training, but one epoch of {an_epoch} steps "
+            f"the budget of {budget:.0f} s leaves {max(0, seconds):.0f} s for training, but one epoch of {several(an_epoch, 'step')} "
             f"takes about {one:.1f} s: raise --budget to {enough}s, or take fewer images or a smaller model"
         )
-    why = f"a budget of {budget:.0f} s: {cost}, {an_epoch} steps an epoch, {seconds:.0f} s for them"
+    why = f"a budget of {budget:.0f} s: {cost}, {several(an_epoch, 'step')} an epoch, {seconds:.0f} s for them"
     choices.choose("epochs", math.ceil(steps / an_epoch), why)
     choices.put("steps", steps)
     if looks < MOST_VALIDATIONS:

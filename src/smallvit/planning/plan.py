@@ -15,9 +15,6 @@ from smallvit.data.sources import NAMED, Source, open_source
 from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
-from smallvit.evaluation.model_file import digest, model_file
-from smallvit.models.aliases import architecture
-from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import declared_curves, objectives
 from smallvit.planning.cautions import cautions
 from smallvit.planning.choices import Choice, Choices
@@ -26,6 +23,7 @@ from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
+from smallvit.planning.moved import check_same_images, current_place
 from smallvit.planning.resolve import (
     COLOUR,
     COLOURS,
@@ -39,13 +37,13 @@ from smallvit.planning.resolve import (
     resolve_training,
 )
 from smallvit.planning.stages import resolve_pretraining, stages_of
+from smallvit.planning.start import start_from, tell_of_start, warn_of_seen
 from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
 from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
 from smallvit.training.build import build_training, make_augmenter
-from smallvit.training.initial import already_seen, initial_model
 from smallvit.training.loop import Training
 from smallvit.training.session import fixed_threads
 
@@ -119,10 +117,13 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     training = _build(choices.recipe, images, split)
     if choices["model.weights"] != "usual":
         choices.record("model.weights", choices["model.weights"], training.starting_weights)
+    if training.went_on:
+        choices.record("continued.file", choices["continued.file"], training.went_on)
+        warn_of_seen(Path(choices["continued.file"]), choices.recipe, images, split)
     if training.transferred:
-        _tell_of_start(choices, training.transferred, images, split)
+        tell_of_start(choices, training.transferred, images, split)
     for file in training.step.learned_from:
-        _warn_of_seen(file, choices.recipe, images, split)
+        warn_of_seen(file, choices.recipe, images, split)
     cost = _measure(choices, asked, training, clock)
     seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
     if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
@@ -155,52 +156,11 @@ def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]
     if asked.data.source not in NAMED:
         choices.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
     if asked.model.init:
-        _start_from(choices, asked, source.channels)
+        start_from(choices, asked, source.channels)
     resolve_size(choices, source)
     images = load_images(source, choices.recipe.data)
     resolve_split(choices, images)
     return images, make_split(images, choices.recipe.data, needs_labels)
-
-
-def _start_from(choices: Choices, asked: Recipe, channels: int) -> None:
-    """The file that `--init` means. Where it is of ours, it also says which model that is, at whatever image size."""
-    file = model_file(asked.model.init, "--init")
-    choices.put("model.init", str(file))
-    choices.put("model.init_digest", digest(file))
-    start = initial_model(file)
-    if start is None:
-        return
-    if asked.model.name == "auto" or "name" not in asked.model.model_fields_set:
-        choices.record("model.name", start.timm_name, "the model to start from")
-    elif architecture(asked.model.name, start.img_size).timm_name != start.timm_name:
-        return
-    if {start.in_chans, channels} <= {1, 3}:  # grey and colour become each other; other channels do not
-        choices.choose("data.in_chans", start.in_chans, "as in the model to start from")
-    choices.choose("model.timm_name", start.timm_name, "the model to start from")
-    for key, value in start.kwargs.items():
-        choices.choose(f"model.kwargs.{key}", value, "as in the model to start from")
-
-
-def _tell_of_start(choices: Choices, transferred: Transfer, images: ImageSet, split: Split) -> None:
-    """What became of the weights, and what is wrong with starting from that model, if anything."""
-    said = filter(None, (str(transferred), _warn_of_start(choices.recipe, images, split)))
-    choices.record("model.init", choices["model.init"], "; ".join(said))
-
-
-def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
-    """Images that the model has seen, or a collapse."""
-    file = Path(recipe.model.init)
-    if (file.parent / "results.json").is_file() and RunFolder(file.parent).results.get("collapse"):
-        warn(f"{file.parent}, which this run starts from, collapsed: its features hardly tell images apart")
-    return _warn_of_seen(file, recipe, images, split)
-
-
-def _warn_of_seen(file: Path, recipe: Recipe, images: ImageSet, split: Split) -> str:
-    held_out = {"validation": split.val, "test": split.test, "left-out": split.left_out}
-    seen = already_seen(file, recipe.data.source, images.class_names, held_out)
-    if seen:
-        warn(f"{seen}: the result may be too good. Give both commands the same --test and --val")
-    return seen
 
 
 def load_images(source: Source, data: DataSpec) -> ImageSet:
@@ -290,30 +250,36 @@ def _split_record(plan: Plan) -> dict[str, Any]:
     return {
         "source": images.source,
         "class_names": list(images.class_names),
+        "counts": torch.bincount(images.labels_N, minlength=K).tolist(),
         "parts": parts,
         "skipped": [item._asdict() for item in images.skipped],
     }
 
 
 def read_plan(run: RunFolder) -> Plan:
-    """The plan of a run folder; its images must still be the ones it was made for."""
-    recipe = run.recipe
-    data = recipe.data
+    """The plan of a run folder; its images must still be the ones it was made for, wherever they are now."""
+    recipe, place = run.recipe, current_place(run)
     try:
-        source = open_source(data.source, objectives()[recipe.objective.name].needs_labels)
-        images = load_images(source, data)
+        images = images_at(place, recipe)
     except (DataError, UsageError) as error:
-        raise RunError(f"the images that {run.path} was trained on cannot be read: {error}") from None
-    if images.fingerprint != data.fingerprint:
         raise RunError(
-            f"the images of {data.source} are not those that {run.path} was trained on (fingerprint "
-            f"{images.fingerprint[:8]} instead of {data.fingerprint[:8]}): put them back, or start a new run"
-        )
+            f"the images that {run.path} was trained on cannot be read: {error}; if they were moved, say where to: --data NEW"
+        ) from None
+    check_same_images(run, place, images)
+    choices = [Choice(**choice) for choice in run.choices]
+    return Plan(recipe, recipe, choices, images, read_split(run), run.read("floors.json"))
+
+
+def images_at(place: str, recipe: Recipe) -> ImageSet:
+    """What lies there, as the recipe takes it."""
+    source = open_source(place, objectives()[recipe.objective.name].needs_labels)
+    return load_images(source, recipe.data)
+
+
+def read_split(run: RunFolder) -> Split:
     parts = run.read("split.json", "parts")["parts"]
     rows = {name: torch.tensor(part["rows"], dtype=torch.int64) for name, part in parts.items()}
-    split = Split(**rows, how={name: parts[name]["how"] for name in parts})
-    choices = [Choice(**choice) for choice in run.choices]
-    return Plan(recipe, recipe, choices, images, split, run.read("floors.json"))
+    return Split(**rows, how={name: parts[name]["how"] for name in parts})
 
 
 def show_plan(plan: Plan, turns: int = 1) -> None:

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from smallvit.console import several
 from smallvit.data.images import FULL_WHITE
 from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
@@ -61,7 +62,9 @@ def resolve_size(choices: Choices, source: Source) -> None:
     choices.choose("data.img_size", fitting, f"the images are typically {side} px on their shorter side")
     kinds = {1: "all files are grey", 3: "the files have colour"}
     choices.choose(
-        "data.in_chans", source.channels, kinds.get(source.channels, f"the files have {source.channels} channels")
+        "data.in_chans",
+        source.channels,
+        kinds.get(source.channels, f"the files have {several(source.channels, 'channel')}"),
     )
     if not source.wide and choices["data.white"] == "auto":
         choices.put("data.white", FULL_WHITE)  # nothing to choose: all files have 8 bits
@@ -185,7 +188,7 @@ def resolve_optimizer(choices: Choices, n: int) -> None:
     steps, least = (30, 3) if _classifies(choices) else (10, 5)
     batch = int(2 ** min(7, max(least, math.floor(math.log2(max(n, 16) / steps)))))
     batch = min(batch, max(2, n // 2))
-    choices.choose("batch_size", batch, f"{n:,} training images: {n // batch} steps an epoch")
+    choices.choose("batch_size", batch, f"{several(n, 'training image')}: {several(n // batch, 'step')} an epoch")
     batch = choices["batch_size"]
     rate = (0.05 if sgd else 2.5e-3) * math.sqrt(batch / 64)
     choices.choose("optimizer.lr", factor * float(f"{rate:.2g}"), f"scaled to batch {batch}{times}")
@@ -218,7 +221,7 @@ def _colour(choices: Choices) -> tuple[float, str]:
     if choices["model.name"] not in HYBRIDS:
         return 0.0, f"not measured for {choices['model.name']}"
     if epochs < COLOUR_FROM:
-        return 0.0, f"in {epochs} epochs the images themselves are news enough"
+        return 0.0, f"in {several(epochs, 'epoch')} the images themselves are news enough"
     return COLOUR, f"an image that is seen {epochs} times should not look the same each time"
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smallvit.data.sources import shown
+from smallvit.console import several
+from smallvit.data.listed import shown
 from smallvit.runs.atomic import replacing
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def write_predictions(
             part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
         ):
             csv.writer(file, lineterminator="\n").writerows([header, *rows])
-        print(f"{len(rows):,} predictions in {path}", file=sys.stderr)
+        print(f"{several(len(rows), 'prediction')} in {path}", file=sys.stderr)
     return _list_unreadable([(answer.file, answer.problem) for answer in answers if answer.label is None])
 
 
@@ -58,14 +59,14 @@ def write_features(embedded: Sequence[Embedding], path: Path) -> int:
         with replacing(path) as part, part.open("wb") as file:
             files, vectors = zip(*good, strict=True)
             np.savez(file, features=np.stack(vectors), files=np.array(files))
-        print(f"features of {len(good):,} images in {path}", file=sys.stderr)
+        print(f"features of {several(len(good), 'image')} in {path}", file=sys.stderr)
     return _list_unreadable([(one.file, one.problem) for one in embedded if one.vector is None])
 
 
 def _list_unreadable(files: Sequence[tuple[str, str]]) -> int:
     """Files that gave no answer, and why, on standard error. Returns their number."""
     if files:
-        print(f"{len(files)} files could not be read:", file=sys.stderr)
+        print(f"{several(len(files), 'file')} could not be read:", file=sys.stderr)
         for file, problem in files:
             print(f"  {shown(file)}: {problem}", file=sys.stderr)
     return len(files)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from smallvit.console import warn
+from smallvit.console import bar, warn
 from smallvit.errors import RunError
 from smallvit.report import sections
 from smallvit.report.calibration_section import calibration_section
@@ -70,7 +70,7 @@ def _render(
     environment.filters |= {"percent": percent}
     template = (resources.files("smallvit.report") / "template.html.j2").read_text(encoding="utf-8")
     folds = [run for run in contents if not any(run is other for other in judged)]
-    accuracy = sections.accuracy_section(judged, compared=bool(verdicts), folds=folds)
+    made = _sections(contents, judged, folds, bool(verdicts), image_bytes)
     page = environment.from_string(template).render(
         title=title,
         style=page_style(),
@@ -82,17 +82,32 @@ def _render(
         part_words=PART_WORDS,
         version=contents[0].env.get("smallvit", ""),
         open_pictures=OPEN_PICTURES,
-        **accuracy | {"verdicts": [*verdicts, *outdated(contents), *accuracy["verdicts"]]},
-        **training_section(contents),
-        **shown_section(contents, image_bytes // (4 * len(contents))),
-        **sections.class_section(judged),
-        **sections.mistake_section(judged, image_bytes // (2 * len(judged))),
-        **label_error_section(judged, image_bytes // (4 * len(judged))),
-        **data_section(judged, image_bytes // (2 * len(judged))),
-        **calibration_section(judged),
-        **diagnosis_section(contents, image_bytes // 4),
-        **plan_section(contents),
-        **sections.recipe_section(contents),
+        **made | {"verdicts": [*verdicts, *outdated(contents), *made["verdicts"]]},
     )
     # A file name that is no valid text arrives as lone surrogates, which no UTF-8 file can hold.
     return page.strip().encode("utf-8", "replace").decode("utf-8") + "\n"
+
+
+def _sections(
+    contents: Sequence[Content], judged: Sequence[Content], folds: Sequence[Content], compared: bool, image_bytes: int
+) -> dict[str, Any]:  # fmt: skip
+    """All that the template shows; drawing takes seconds where runs are many."""
+    makers: list[Callable[[], dict[str, Any]]] = [
+        lambda: sections.accuracy_section(judged, compared=compared, folds=folds),
+        lambda: training_section(contents),
+        lambda: shown_section(contents, image_bytes // (4 * len(contents))),
+        lambda: sections.class_section(judged),
+        lambda: sections.mistake_section(judged, image_bytes // (2 * len(judged))),
+        lambda: label_error_section(judged, image_bytes // (4 * len(judged))),
+        lambda: data_section(judged, image_bytes // (2 * len(judged))),
+        lambda: calibration_section(judged),
+        lambda: diagnosis_section(contents, image_bytes // 4),
+        lambda: plan_section(contents),
+        lambda: sections.recipe_section(contents),
+    ]
+    made: dict[str, Any] = {}
+    with bar("writing the report", len(makers)) as advance:
+        for make in makers:
+            made |= make()
+            advance()
+    return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smallvit.console import duration, printable, warn
+from smallvit.console import duration, printable, several, warn
 from smallvit.planning.explanation import Line
 from smallvit.planning.forecast import Forecast
 from smallvit.planning.plan import Plan, headline, to_beat
@@ -44,7 +44,7 @@ def show_explanation(plan: Plan, expected: Forecast) -> None:
 
 
 def in_words(expected: Forecast) -> str:
-    counted = f"{expected.steps:,} steps of {1000 * expected.step_seconds:.0f} ms, {expected.epochs} epochs"
+    counted = f"{several(expected.steps, 'step')} of {1000 * expected.step_seconds:.0f} ms, {several(expected.epochs, 'epoch')}"
     if expected.within_budget:
         return f"expected: {duration(expected.seconds)} for the whole command, {counted}"
     return f"expected: about {duration(expected.seconds)} on this machine, {counted}"

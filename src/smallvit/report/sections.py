@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from smallvit.console import several
 from smallvit.drawing import figures
 from smallvit.evaluation.classes import MEASURES, is_unbalanced, with_interval
 from smallvit.planning.explanation import show
@@ -30,7 +31,7 @@ from smallvit.report.verdict import (
     state_of_folds,
     told_before,
 )
-from smallvit.runs.axes import replicate_word, several
+from smallvit.runs.axes import replicate_word
 
 OPEN_CLASSES, MOST_CLASSES = 20, 500  # rows of tables: shown, kept
 FULL_CLASSES, BLOCK_CLASSES = 40, 16  # up to 40 classes the whole confusion matrix has names; beyond, a block of 16 has

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from smallvit.console import are, several
 from smallvit.evaluation.classes import MEASURES, class_sizes, is_unbalanced, with_interval, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.verdict import against_floors, floor_scores, run_score
-from smallvit.runs.axes import replicate_word, several
+from smallvit.runs.axes import replicate_word
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, folds_together, method_of, replicate_of
 
@@ -55,22 +56,28 @@ def results_table(runs: Sequence[RunFolder]) -> None:
             print(_unjudged(run))
         return
     how = " of a k-NN on the features" if results[0].get("judged_by") == "k-NN" else ""
-    images = f"{results[0]['parts'][part]['n']:,} images"
+    images = several(results[0]["parts"][part]["n"], "image")
     table = _table(f"accuracy{how} on the {part.replace('_', '-')} part ({images})", "parameters", "training")
     for run, result in zip(runs, results, strict=True):
         model, seconds = result["model"], result["timing"]["train_seconds"]
         _row(
             table, _label(run, runs), result["parts"][part], f"{model['parameters']:,}", duration(seconds), style="bold"
         )
+    told: list[str] = []
     recipes = [flat(run.read("recipe.json", "resolved")["resolved"]) for run in runs]  # as they were written
     if len(runs) > 1 and len({method_of(run.path, recipe) for run, recipe in zip(runs, recipes, strict=True)}) == 1:
         word = replicate_word(replicate_of(run.path, run.recipe.seed) for run in runs)
         mean, low, high = mean_interval([result["parts"][part]["accuracy"] for result in results])
-        interval = (max(0.0, low), min(1.0, high))
-        _row(table, f"mean of {several(len(runs), word)}", {"accuracy": mean, "interval": interval}, style="bold")
+        label = f"mean of {several(len(runs), word)}"
+        table.add_row(label, f"{mean:.1%}", style="bold")  # its interval is of another kind: not in that column
+        told = [
+            f"{label}: {mean:.1%}, other {word}s would move it within {max(0.0, low):.1%} to {min(1.0, high):.1%} (95 %, same images)"
+        ]
     for floor in results[0]["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
+    for line in told:
+        print(line)
     _measures_table([(_label(run, runs), result["parts"][part]) for run, result in zip(runs, results, strict=True)])
     for run, result in zip(runs, results, strict=True):
         score = run_score(_label(run, runs), result["parts"][part], 0)
@@ -89,7 +96,7 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     results = fold_results(folder)
     judged, model = results["parts"]["left_out"], results["model"]
     table = _table(
-        f"accuracy over {results['folds']} folds ({judged['n']:,} images, each judged where it was left out)",
+        f"accuracy over {several(results['folds'], 'fold')} ({several(judged['n'], 'image')}, each judged where it was left out)",
         "training",
     )
     seconds = duration(results["timing"]["train_seconds"])
@@ -107,7 +114,7 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     print(f"{verdict.word}: {verdict.text}")
     if n := results["suspected_labels"]:
         print(
-            f"{n:,} labels are probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
+            f"{are(n, 'label')} probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
         )
 
 
@@ -143,7 +150,7 @@ def _measures_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
 
 
 def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
-    table = _table(f"accuracy on {part} ({result['n']:,} images)")
+    table = _table(f"accuracy on {part} ({several(result['n'], 'image')})")
     _row(table, "model", result, style="bold")
     for floor in floors.values():
         _row(table, floor["label"], floor, style="dim")
@@ -155,7 +162,7 @@ def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part:
 
 def probe_table(probed: Mapping[str, Any]) -> None:
     probes = [probed[name] for name in ("knn", "linear") if name in probed]
-    table = _table(f"frozen features on the {probed['part']} part ({probes[0]['n']:,} images)")
+    table = _table(f"frozen features on the {probed['part']} part ({several(probes[0]['n'], 'image')})")
     for entry in probes:
         _row(table, entry["label"], entry, style="bold")
     for floor in probed["floors"].values():

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from smallvit.console import several
 from smallvit.evaluation.classes import class_sizes, with_interval
-from smallvit.runs.axes import several
 
 PART_WORDS = {
     "test": "test images",
@@ -28,6 +28,7 @@ class Score(NamedTuple):
     replicates: int = 1
     word: str = "seed"  # what the replicates are
     cautious_low: float = math.nan  # lower end that also counts the chance in the choice of images
+    only: tuple[int, int, int] | None = None  # of a floor: images that the model alone gets right, the floor alone, all
 
     @property
     def interval(self) -> str:
@@ -52,7 +53,9 @@ def run_score(label: str, result: Mapping[str, Any], series: int) -> Score:
 def floor_scores(floors: Mapping[str, Mapping[str, Any]]) -> list[Score]:
     """The floors that were computed, the best first."""
     known = [floor for floor in floors.values() if floor.get("accuracy") is not None]
-    scores = [Score(floor["label"], floor["accuracy"], *(floor["interval"])) for floor in known]
+    scores = [
+        Score(floor["label"], floor["accuracy"], *(floor["interval"]))._replace(only=_only(floor)) for floor in known
+    ]
     return sorted(scores, key=lambda score: -score.accuracy)
 
 
@@ -69,7 +72,7 @@ def mean_over_replicates(label: str, scores: Sequence[Score], word: str) -> Scor
 
 def state_of_folds(score: Score, n: int) -> str:
     return (
-        f"Over {several(score.replicates, 'fold')}, {score.label} labels {percent(score.accuracy)} of the {n:,} images correctly, "
+        f"Over {several(score.replicates, 'fold')}, {score.label} labels {percent(score.accuracy)} of the {several(n, 'image')} correctly, "
         f"each judged by a model that was not trained on it (95% interval {score.interval})."
     )
 
@@ -78,8 +81,8 @@ def state_as_one(label: str, models: int, result: Mapping[str, Any]) -> str:
     """On a test part that no fold was trained on."""
     low, high = result["interval"]
     return (
-        f"Together, the {models} models of {label} answer as one: that labels {percent(result['accuracy'])} of the {result['n']:,} test "
-        f"images correctly (95% interval {percent(low)} to {percent(high)})."
+        f"Together, the {models} models of {label} answer as one: that labels {percent(result['accuracy'])} of the {several(result['n'], 'test image')} "
+        f"correctly (95% interval {percent(low)} to {percent(high)})."
     )
 
 
@@ -98,8 +101,13 @@ def state(score: Score, part: str, n: int, pretrained: bool = False) -> str:
     return f"{labels} (95% interval {score.interval})."
 
 
+def _only(floor: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    keys = ("only_model", "only_floor", "n")  # older runs have none
+    return (floor["only_model"], floor["only_floor"], floor["n"]) if all(key in floor for key in keys) else None
+
+
 def against_floors(score: Score, floors: Sequence[Score], pretrained: bool = False) -> Verdict:
-    """Does it beat the best simple method? Overlapping intervals are said to be too close to call."""
+    """Does it beat the best simple method? Both judged the same images: the paired test tells where it can be made."""
     if not floors:
         return Verdict("note", "No floors", "No simple method was run for comparison.")
     best = floors[0]
@@ -119,18 +127,31 @@ def against_floors(score: Score, floors: Sequence[Score], pretrained: bool = Fal
             f"{score.label} is {points} below the best simple method, {floor}. As it stands, the simple "
             "method is the better choice. More epochs, more images or another model may change that.",
         )
-    if score.cautious_low <= best.high:
-        return Verdict(
-            "caution",
-            "Too close to call",
-            f"{score.label} is {points} above the best simple method, {floor}, but the intervals overlap: "
-            "the difference may be chance.",
-        )
-    return Verdict(
-        "good",
-        "Beats the floors",
-        f"{score.label} is {points} above the best simple method, {floor}, and the intervals do not overlap.",
-    )
+    clear, told = _is_clear(score, best)
+    above = f"{score.label} is {points} above the best simple method, {floor}"
+    if not clear:
+        return Verdict("caution", "Too close to call", f"{above}, but {told}: the difference may be chance.")
+    return Verdict("good", "Beats the floors", f"{above}, and {told}.")
+
+
+def _is_clear(score: Score, best: Score) -> tuple[bool, str]:
+    """Whether a model above a floor is so by more than chance, and how that is known."""
+    from smallvit.evaluation.statistics import mcnemar, paired_share
+
+    if best.only is None:  # a run of an earlier version
+        apart = score.cautious_low > best.high
+        return apart, "the intervals do not overlap" if apart else "the intervals overlap"
+    model, floor, n = best.only
+    difference, low, _ = paired_share(model, floor, n)
+    if score.replicates == 1:
+        p = mcnemar(model, floor)
+        told = f"on the same {n:,} images it alone is right {model:,} times, the simple method alone {floor:,} times"
+        return p < 0.05, f"{told} (McNemar's exact test p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'})"
+    # Over seeds by their t interval, over images by the paired interval of one of them, moved to the mean.
+    lowest = min(score.low - best.accuracy, score.accuracy - best.accuracy - (difference - low))
+    word = f"over {score.word}s and over the same {n:,} images"
+    end = f"{100 * lowest:+.1f} points at the least"
+    return lowest > 0, f"{word} it is {end}"
 
 
 def between(scores: Sequence[Score]) -> Verdict:

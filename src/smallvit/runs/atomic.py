@@ -20,7 +20,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        part.touch()
+        usual = part.stat().st_mode  # as the user's umask has it; some writers (safetensors) let nobody else read
         yield part
+        part.chmod(usual)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(path)

@@ -83,10 +83,6 @@ def replicate_word(places: Iterable[Place]) -> str:
     return used.pop() if len(used) == 1 else "run"
 
 
-def several(n: int, word: str) -> str:
-    return f"{n} {word}{'s' * (n != 1)}"
-
-
 def listed(places: Sequence[Place]) -> str:
     """seed 4; seeds 0, 1, 2; or, with both axes, seed 0 fold 1, seed 0 fold 2."""
     word = replicate_word(places)

@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats takes seconds to import
+from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats takes seconds to import
 
+from smallvit.console import several
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.classes import MEASURES
 from smallvit.evaluation.measures import paired_interval
-from smallvit.evaluation.statistics import mean_interval
+from smallvit.evaluation.statistics import mcnemar, mean_interval, paired_share
 from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
-from smallvit.runs.axes import Place, in_order, listed, replicate_word, several
+from smallvit.runs.axes import Place, in_order, listed, replicate_word
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import Member, final_members, is_group, replicate_of
 from smallvit.runs.paired import Pair, same_images
@@ -237,7 +238,7 @@ def _more(differences_S: NDArray[np.float64], word: str) -> str:
     if needed is None:
         return f"if there is one, it is so small that {MOST_SEEDS:,} {word}s would not tell."
     more = max(1, needed - len(differences_S))
-    return f"if it is as large as it looks, about {more} more {word}{'s' if more > 1 else ''} would tell."
+    return f"if it is as large as it looks, about {several(more, f'more {word}')} would tell."
 
 
 # ---- single runs -------------------------------------------------------------------------------------
@@ -250,8 +251,8 @@ def over_images(first: Side, second: Side) -> Comparison:
     p = mcnemar(only_first, only_second)
     difference, low, high = paired_share(only_first, only_second, n)
     told = (
-        f"On the same {n:,} images {_lead(first.name, second.name, difference)} (95% interval {_points(low)} to "
-        f"{_points(high)}): it alone is right {only_first:,} times, {second.name} alone {only_second:,} times "
+        f"On the same {several(n, 'image')} {_lead(first.name, second.name, difference)} (95% interval {_points(low)} to "
+        f"{_points(high)}): it alone is right {several(only_first, 'time')}, {second.name} alone {several(only_second, 'time')} "
         f"(McNemar's exact test p {_p(p)})"
     )
     ending = (
@@ -267,27 +268,6 @@ def over_images(first: Side, second: Side) -> Comparison:
     return Comparison(
         first.name, second.name, "images", n, accuracy, difference, (low, high), p, f"{told}: {ending}", measured
     )
-
-
-def mcnemar(only_first: int, only_second: int) -> float:
-    """The exact two-sided p: whether coin tosses would split the images that only one gets right so unevenly."""
-    total = only_first + only_second
-    return min(1.0, 2 * float(bdtr(min(only_first, only_second), total, 0.5))) if total else 1.0
-
-
-def paired_share(only_first: int, only_second: int, n: int) -> tuple[float, float, float]:
-    """Difference of two shares of the same images, and an interval that leaves out 0 exactly where McNemar's p is small.
-
-    Clopper and Pearson's interval of the share that the first has of the images which only one gets right. Where
-    there are none, how many there may be at most.
-    """
-    total = only_first + only_second
-    if not total:
-        reach = 1 - (LEVEL / 2) ** (1 / n)
-        return 0.0, -reach, reach
-    low = float(betaincinv(only_first, only_second + 1, LEVEL / 2)) if only_first else 0.0
-    high = float(betaincinv(only_first + 1, only_second, 1 - LEVEL / 2)) if only_second else 1.0
-    return (only_first - only_second) / n, (2 * low - 1) * total / n, (2 * high - 1) * total / n
 
 
 # ---- words -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from smallvit.console import several
 from smallvit.report.verdict import percent
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Differing, Side, differing, over_images
@@ -59,9 +60,7 @@ def in_words(compared: Comparison, learned: Learned, settings: Sequence[Differin
     """True whatever was found: a difference that may be chance is not explained."""
     best, worst = compared.first, compared.second
     ahead, low, high = (f"{100 * share:.1f}" for share in (compared.difference, *compared.interval))
-    lead = (
-        f"{best} is {ahead} points better than {worst} on the same {compared.n:,} images (95% interval {low} to {high})"
-    )
+    lead = f"{best} is {ahead} points better than {worst} on the same {several(compared.n, 'image')} (95% interval {low} to {high})"
     if not compared.real:
         return f"None is certain: {lead}, which may be chance."
     return f"{lead}; {_where(compared.difference, learned)}{_owed(settings)}."

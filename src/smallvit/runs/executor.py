@@ -15,11 +15,11 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from smallvit.console import say, warn
+from smallvit.console import say, several, warn
 from smallvit.errors import Interrupted, SmallvitError
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.following import following
+from smallvit.runs.following import LOADING, ON_CLUSTER, following
 from smallvit.runs.ownership import is_owned
 from smallvit.training.session import stop_signals
 
@@ -93,10 +93,11 @@ def run_all(
     command that goes on from there.
     """
     launch = launch or Process
+    before = LOADING if launch is Process else ON_CLUSTER
     active: dict[Path, Job] = {}
     stopped: set[Path] = set()
     failed: list[Ended] = []
-    with stop_signals() as stop, following(total) as view:
+    with stop_signals() as stop, following(total, jobs, before) as view:
         try:
             while not stop.is_set():
                 while len(active) < jobs and not stop.is_set() and (path := source.ask()):
@@ -169,9 +170,11 @@ def tell_cores(folders: Sequence[Path], jobs: int) -> None:
         return
     threads = max(resolved(RunFolder(path).recipe.threads) for path in folders)
     cores = os.cpu_count() or 1
-    say(f"{at_once} runs at a time, {threads} thread{'s' * (threads > 1)} each, on {cores} cores")
+    say(f"{several(at_once, 'run')} at a time, {several(threads, 'thread')} each, on {several(cores, 'core')}")
     if at_once * threads > cores and threads > 1:
-        warn(f"{at_once * threads} threads share {cores} cores: --threads {max(1, cores // at_once)} would be faster")
+        warn(
+            f"{at_once * threads} threads share {several(cores, 'core')}: --threads {max(1, cores // at_once)} would be faster"
+        )
 
 
 # ---- processes of this machine -----------------------------------------------------------------------

@@ -126,6 +126,9 @@ def _floors(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         pairs = [(of_fold["floors"][name]["accuracy"], of_fold["parts"][PART]["n"]) for of_fold in results]
         correct, n = sum(accuracy * n for accuracy, n in pairs), sum(n for _, n in pairs)
         floors[name] = floor | {"accuracy": correct / n, "interval": wilson(correct, n)}
+        for key in ("n", "only_model", "only_floor"):  # older folds have none
+            if all(key in of_fold["floors"][name] for of_fold in results):
+                floors[name][key] = sum(of_fold["floors"][name][key] for of_fold in results)
     return floors
 
 

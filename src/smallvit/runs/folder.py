@@ -15,6 +15,7 @@ probe.json              what they are worth
 neighbours.safetensors  features of the training images, where the nearest of them were asked for
 estimator.json          what else the estimator knows that trained it, where one of scikit-learn's kind did
 stages.json             what was trained before it in the same command; each stage is a run folder in this one
+moved.json              where its images are now, where a command was told so
 report.html
 """
 
@@ -158,7 +159,7 @@ def _check_content(path: Path, overwrite: bool) -> None:
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
     if used and not overwrite:
-        resume = f", or go on with `smallvit resume {path}`" if _is_run(path) else ""
+        resume = f", or go on with `smallvit resume {path}`" if is_run(path) else ""
         raise RunError(f"{path} is already used. Choose another --out, or give --overwrite{resume}")
     if strangers := _strangers(path):
         raise RunError(f"{path} holds what no run wrote ({', '.join(strangers[:3])}): nothing was deleted")
@@ -208,11 +209,12 @@ _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
     "features.safetensors", "probe.json", "decision.json", "trial.json", "tune.json", "spent.json", "best.toml",
-    STAGES_FILE, "label-errors.csv", "estimator.json", "neighbours.safetensors",
+    STAGES_FILE, "label-errors.csv", "estimator.json", "neighbours.safetensors", "moved.json",
 }  # fmt: skip
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """A run, a group, a search, or what becomes one of them."""
     return any((path / name).is_file() for name in _MARKS)
 
 
@@ -221,7 +223,7 @@ def _strangers(path: Path) -> list[str]:
     if not path.is_dir():
         return []
     members = _members(path)
-    ours = _OURS if _is_run(path) else _FIRST
+    ours = _OURS if is_run(path) else _FIRST
     strangers: list[str] = []
     for entry in sorted(path.iterdir()):
         if entry.name in members and entry.is_dir():

@@ -15,18 +15,20 @@ from typing import Any, Protocol
 from smallvit import console
 from smallvit.runs.staged import run_name
 
+LOADING, JUDGING = "loading torch and its images", "judging the model, writing the report"
+ON_CLUSTER = "waiting for the cluster, or loading torch and its images"
 MOST_SHOWN = 8  # bars, or names in a line; of more runs those that are running, and a count of the others
 
 
 class Follower:
     """How far one run is, from the records that it appends to metrics.jsonl."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, before: str = LOADING) -> None:
         self.name = run_name(path)
+        self.before = self.note = before  # what it does until its first record
         self.file = path / "metrics.jsonl"
         self.inode = self.offset = 0
         self.step, self.steps = 0, 1
-        self.note = "starting"
         self.course: list[tuple[float, float]] = []  # share of the steps that were done, validation accuracy then
 
     def look(self) -> bool:
@@ -57,8 +59,10 @@ class Follower:
         if "val_accuracy" in record:
             self.course.append((self.share, record["val_accuracy"]))
             self.note = f"val {record['val_accuracy']:.1%}"
-        elif self.note == "starting":
+        elif self.note == self.before:
             self.note = ""
+        if self.step >= self.steps:
+            self.note = JUDGING
 
     @property
     def share(self) -> float:
@@ -76,28 +80,45 @@ class View(Protocol):
 
 
 @contextmanager
-def following(total: int | None = None) -> Iterator[View]:
-    """`total` is how many runs there will be, where that is known."""
+def following(total: int | None = None, jobs: int = 1, before: str = LOADING) -> Iterator[View]:
+    """`total` is how many runs there will be, where that is known; `jobs` of them at a time. `before`: what each does first."""
     screen = console.stderr()
     if console.is_quiet() or not screen.is_terminal:
-        yield Lines(total)
+        yield Lines(total, jobs, before)
         return
     progress = console.make_progress(screen)
     with progress:
-        bars = Bars(progress, total)
+        bars = Bars(progress, total, jobs, before)
         yield bars
         bars.update()
 
 
+def waiting_in_words(total: int | None, started: int, jobs: int) -> str:
+    """What the runs wait for that have not begun; empty where none does, or where it is not known."""
+    left = 0 if total is None else total - started
+    if left <= 0:
+        return ""
+    verb = "waits" if left == 1 else "wait"
+    return f"{left} {verb} for one of these to end (--jobs {jobs})"
+
+
 class Bars:
-    def __init__(self, progress: Any, total: int | None) -> None:
+    def __init__(self, progress: Any, total: int | None, jobs: int = 1, before: str = LOADING) -> None:
         self.progress = progress
+        self.total, self.jobs, self.before, self.begun = total, jobs, before, 0
+        self.queue = progress.add_task("", total=None, note="", visible=False)
         self.active: dict[Path, tuple[Follower, Any]] = {}
         self.over: list[Any] = []  # bars of ended runs, the first ended first
         self.all = progress.add_task("all runs", total=total, note="") if total is None or total > MOST_SHOWN else None
 
     def started(self, path: Path) -> None:
-        self.active[path] = (Follower(path), self.progress.add_task(run_name(path), total=1, note="starting"))
+        self.begun += 1
+        self.active[path] = (
+            Follower(path, self.before),
+            self.progress.add_task(run_name(path), total=1, note=self.before),
+        )
+        waiting = waiting_in_words(self.total, self.begun, self.jobs)
+        self.progress.update(self.queue, note=waiting, visible=bool(waiting))
 
     def ended(self, path: Path) -> None:
         self._show(*self.active[path])
@@ -117,14 +138,14 @@ class Bars:
 
 
 class Lines:
-    def __init__(self, total: int | None) -> None:
-        self.total = total
+    def __init__(self, total: int | None, jobs: int = 1, before: str = LOADING) -> None:
+        self.total, self.jobs, self.before = total, jobs, before
         self.active: dict[Path, Follower] = {}
         self.done = 0
         self.last = time.monotonic()
 
     def started(self, path: Path) -> None:
-        self.active[path] = Follower(path)
+        self.active[path] = Follower(path, self.before)
 
     def ended(self, path: Path) -> None:
         del self.active[path]
@@ -142,4 +163,5 @@ class Lines:
         shown = [f"{run.name} {f'{run.share:.0%} ' if run.step else ''}{run.note}".rstrip() for run in followers]
         more = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
         count = f"{self.done} of {self.total} done" if self.total is not None else f"{self.done} done"
-        return "   ".join([count, *shown[:MOST_SHOWN], *more])
+        waiting = waiting_in_words(self.total, self.done + len(followers), self.jobs)
+        return "   ".join(filter(None, [count, *shown[:MOST_SHOWN], *more, waiting]))

@@ -6,11 +6,12 @@ runs/prediction.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.data.kept import Data, is_source, lent
@@ -20,11 +21,14 @@ from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.metrics import summary
 from smallvit.evaluation.model_file import load_model
 from smallvit.evaluation.predictor import Predictor
-from smallvit.planning.plan import read_plan
+from smallvit.planning.moved import is_same
+from smallvit.planning.plan import read_plan, read_split
 from smallvit.planning.resolve import check_device
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
+from smallvit.runs.relocation import relocate, relocate_known
+from smallvit.runs.seen import Judged, about
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import fixed_threads
 
@@ -102,20 +106,25 @@ def evaluate(
 ) -> dict[str, Any]:
     """Accuracy with interval, per class, on a part of the run's own split or on other images of the same classes.
 
-    `data` is as for `train`; of a set with parts the test part counts.
-    The part is test where none is given; of folds without one, what they left out. `threads` and the kind of `device` are
+    `data` is as for `train`. Where its images are those of the run, by their fingerprint, the run's own part of them is judged: they were
+    moved. Else they are others: of a set with parts the part, of one without all of them, and under `judged` stands how many the model was
+    trained on, pixel for pixel, and its accuracy without these. The part is test where none is given; of folds without one, what
+    they left out; "all" is everything that `data` holds. `threads` and the kind of `device` are
     those of the run where they are not given, here and below: others give other last bits.
     """
     path = Path(folder)
-    run = _finished_members(path)[0] if is_group(path) else finished_run(path)
+    runs = _finished_members(path) if is_group(path) else [finished_run(path)]
+    run, asked = runs[0], part
     part = usual_part(path) if part is None else part
     if data is None and part == "left_out" and is_folds(path):
         return dict(fold_results(path)["parts"][part])  # each image by the models that left it out, as it was stored
     predictor = open_model(path, device)
     check_classes(predictor, path)
-    images, rows, labels = _own_images(path, run, part) if data is None else _other_images(data, predictor)
+    judged = _own_images(path, run, part) if data is None else _given_images(data, predictor, path, runs, asked)
     with fixed_threads(threads or resolved(run.recipe.threads)):
-        return summary(predictor.logits(images, rows), labels, predictor.class_names)
+        logits_NK = predictor.logits(judged.images, judged.rows)
+    scores = summary(logits_NK, judged.labels, predictor.class_names)
+    return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
 
 
 def usual_part(folder: Path) -> str:
@@ -123,43 +132,59 @@ def usual_part(folder: Path) -> str:
     return "left_out" if is_folds(folder) and "test" not in fold_results(folder)["parts"] else "test"
 
 
-def _own_images(path: Path, run: RunFolder, part: str) -> tuple[ImageSet, Tensor, Tensor]:
-    """The images, which rows of them are the part, and their labels."""
-    plan = read_plan(run)
-    parts = {name: rows for name, rows in plan.split.parts.items() if len(rows)}
+def _own_images(path: Path, run: RunFolder, part: str, images: ImageSet | None = None) -> Judged:
+    """A part of the run's own split; of `images` where these are its own, somewhere else."""
+    images = images or read_plan(run).images
+    parts = {name: rows for name, rows in read_split(run).parts.items() if len(rows)}
     if is_folds(path):  # what one trained on, another left out: as one model they have seen all
         parts = {name: rows for name, rows in parts.items() if name in ("test", "left_out")}
+    else:
+        parts["all"] = torch.arange(len(images))
     if part not in parts:
         raise UsageError(f"part {part!r} of {path} holds no images: choices: {', '.join(parts)}")
-    return plan.images, parts[part], plan.images.labels_N[parts[part]]
+    return Judged(images, parts[part], images.labels_N[parts[part]], part, own=True)
 
 
-def _other_images(data: Data, predictor: Predictor | Ensemble) -> tuple[ImageSet, Tensor, Tensor]:
-    """Another source, which rows of it, and their labels: classes are matched by name."""
+def _given_images(
+    data: Data, predictor: Predictor | Ensemble, path: Path, runs: Sequence[RunFolder], part: str | None
+) -> Judged:  # fmt: skip
+    """Those of the run, where they are the same; else others, whose classes are matched by name."""
     p, names = predictor.preparation, predictor.class_names
     with lent(data) as source:
         images = open_source(str(source)).load(p.cache_size, p.fit, p.in_chans, p.white)
+    if is_same(runs[0], images):
+        if is_source(data):
+            with suppress(RunError):  # who may only read the run tells it again the next time
+                relocate_known(runs, str(source))
+        return _own_images(path, runs[0], part or usual_part(path), images)
     unknown = [name for name in images.class_names if name not in names]
     if unknown:
         raise DataError(
             f"{source if is_source(data) else 'data'} has classes the model does not know: {', '.join(unknown[:5])}"
         )
-    rows = images.parts.get("test", torch.arange(len(images)))
+    parts = {**images.parts, "all": torch.arange(len(images))}
+    part = part or ("test" if "test" in parts else "all")
+    if part not in parts:
+        raise UsageError(f"--data {source}: it has no part {part!r}: choices: {', '.join(parts)}")
+    rows = parts[part]
     number = torch.tensor([names.index(name) for name in images.class_names])
-    return images, rows, number[images.labels_N[rows]]
+    return Judged(images, rows, number[images.labels_N[rows]], part, own=False)
 
 
 # ---- probe -------------------------------------------------------------------------------------------
 
 
 def probe(
-    folder: str | Path, *, knn: bool = True, linear: bool = True, threads: int | None = None, device: str = "auto"
-) -> dict[str, Any]:
+    folder: str | Path, *, knn: bool = True, linear: bool = True, threads: int | None = None, device: str = "auto",
+    data: str | Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """What the frozen features of a finished run are worth, on its test part (else on its validation part).
 
-    Works for every run, pretrained or trained. The features are kept in the run folder, the answers in probe.json.
+    Works for every run, pretrained or trained. The features are kept in the run folder, the answers in probe.json. `data` is where
+    its images are now, if they were moved.
     """
     run = finished_run(folder)
+    relocate(folder, data)
     used = device_for(device, run)
     plan = read_plan(run)
     with fixed_threads(threads or resolved(run.recipe.threads)):

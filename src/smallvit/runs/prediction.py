@@ -6,7 +6,9 @@ folds, or a model file. N images, K classes, D width.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from smallvit.evaluation.predictor import Predictor, listed
 from smallvit.runs.inference import check_classes, open_model, open_predictor
 from smallvit.runs.members import is_group
 from smallvit.runs.nearest import TrainingImages, run_with_images, training_images
+from smallvit.runs.relocation import relocate
 from smallvit.training.session import fixed_threads
 from smallvit.types import Embedding, Neighbour, Prediction
 
@@ -36,15 +39,16 @@ Images = Picture | Sequence[Any]
 
 def predict(
     folder: str | Path, images: Images, *, calibrated: bool | None = None, threads: int | None = None,
-    device: str = "auto", nearest: int = 0,
+    device: str = "auto", nearest: int = 0, data: str | Path | None = None,
 ) -> list[Prediction]:  # fmt: skip
     """Label and probabilities of every image. A file that cannot be read is an answer of its own, not an error.
 
     `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
     labels. Without it they are as the run was told (data.calibrate). `threads` are torch's own choice where they are not
     given: a model file has no run to take them from. `nearest` asks for so many training images that the model holds for
-    most like each.
+    most like each; `data` is where these are now, if they were moved.
     """
+    relocate(folder, data)
     run = run_with_images(Path(folder)) if nearest else None
     predictor = _classifier(Path(folder), device, calibrated)
     known = training_images(run, predictor, threads) if run and isinstance(predictor, Predictor) else None
@@ -60,13 +64,15 @@ def predict(
 
 
 def nearest(
-    folder: str | Path, images: Images, k: int = 5, *, threads: int | None = None, device: str = "auto"
-) -> list[tuple[Neighbour, ...]]:
+    folder: str | Path, images: Images, k: int = 5, *, threads: int | None = None, device: str = "auto",
+    data: str | Path | None = None,
+) -> list[tuple[Neighbour, ...]]:  # fmt: skip
     """For every image the k training images whose features are most like its own, the nearest first.
 
-    The features of the training images are computed at the first call and kept in the run folder. An image that cannot be
-    read is an error.
+    The features of the training images are computed at the first call and kept in the run folder; `data` is where the
+    images are now, if they were moved. An image that cannot be read is an error.
     """
+    relocate(folder, data)
     run = run_with_images(Path(folder))
     predictor = open_predictor(run.path, device)
     known = training_images(run, predictor, threads)
@@ -119,7 +125,7 @@ def _prediction(seen: Embedding, class_names: Sequence[str], known: TrainingImag
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
     chances_K, features_D = np.split(seen.vector, [len(class_names)])
-    probabilities = {name: round(float(value), 6) for name, value in zip(class_names, chances_K, strict=True)}
+    probabilities = {name: round(value, 6) for name, value in zip(class_names, chances_K.tolist(), strict=True)}
     label = class_names[int(chances_K.argmax())]
     near = known.nearest(torch.from_numpy(features_D)[None], k)[0] if known else ()
     return Prediction(seen.file, label, probabilities[label], "", probabilities, near)
@@ -136,34 +142,61 @@ def _see(
     preparation: Preparation, images: Images, threads: int | None, ask: Callable[[Tensor], Tensor]
 ) -> list[Embedding]:
     """What the model makes of each image: its features, or any other vector that is asked for."""
-    named = list(_named(images, preparation.in_chans))
+    named = list(named_images(images, preparation.in_chans))
     if not named:
         raise UsageError("there are no images to look at")
     seen: list[Embedding] = []
     with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(named)) as advance:
-        for start in range(0, len(named), IMAGES_AT_ONCE):
-            some = named[start : start + IMAGES_AT_ONCE]
-            seen += _see_some(preparation, some, ask)
+        for some in read_ahead(preparation, named):
+            squares = [square for _, square in some if isinstance(square, Tensor)]
+            values = iter(ask(torch.stack(squares)).numpy()) if squares else iter(())
+            seen += [
+                Embedding(name, next(values)) if isinstance(square, Tensor) else Embedding(name, None, square)
+                for name, square in some
+            ]
             advance(len(some))
     return seen
 
 
-def _see_some(
-    preparation: Preparation, named: Sequence[tuple[str, Picture]], ask: Callable[[Tensor], Tensor]
-) -> list[Embedding]:
-    squares: list[Tensor] = []
-    seen: list[Embedding | None] = []  # None: it is among the squares
-    for name, picture in named:
-        try:
-            squares.append(preparation.square(picture))
-            seen.append(None)
-        except Unreadable as error:
-            seen.append(Embedding(name, None, str(error)))
-    values = iter(ask(torch.stack(squares)).numpy()) if squares else iter(())
-    return [one or Embedding(name, next(values)) for one, (name, _) in zip(seen, named, strict=True)]
+def read_ahead(
+    preparation: Preparation, named: Sequence[tuple[str, Picture]]
+) -> Iterator[list[tuple[str, Tensor | str]]]:
+    """Each image with its square, or with why it has none, some at a time: the next are read while these are answered.
+
+    Files are read by threads, for Pillow decodes without Python's lock; pixels in memory are nobody's to share.
+    """
+    readers = (os.cpu_count() or 1) if all(isinstance(picture, Path) for _, picture in named) else 1
+    chunks = [named[start : start + IMAGES_AT_ONCE] for start in range(0, len(named), IMAGES_AT_ONCE)]
+
+    def read(some: Sequence[tuple[str, Picture]]) -> list[Tensor | str]:
+        return [_square_or_problem(preparation, picture) for _, picture in some]
+
+    with ThreadPoolExecutor(readers, thread_name_prefix="smallvit-read") as pool:
+
+        def begin(place: int) -> list[Future[list[Tensor | str]]]:
+            return (
+                [pool.submit(read, chunks[place][start::readers]) for start in range(readers)]
+                if place < len(chunks)
+                else []
+            )
+
+        begun = begin(0)
+        for place, some in enumerate(chunks):
+            reading, begun = begun, begin(place + 1)
+            squares: list[Tensor | str] = [""] * len(some)
+            for start, future in enumerate(reading):
+                squares[start::readers] = future.result()
+            yield [(name, square) for (name, _), square in zip(some, squares, strict=True)]
 
 
-def _named(images: Images, channels: int) -> Iterator[tuple[str, Picture]]:
+def _square_or_problem(preparation: Preparation, picture: Picture) -> Tensor | str:
+    try:
+        return preparation.square(picture)
+    except Unreadable as error:
+        return str(error)
+
+
+def named_images(images: Images, channels: int) -> Iterator[tuple[str, Picture]]:
     for place, picture in enumerate(_pictures(images, channels)):
         yield (str(picture) if isinstance(picture, Path) else f"image {place}"), picture
 

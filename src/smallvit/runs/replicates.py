@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smallvit.console import duration, say
+from smallvit.console import duration, say, several
 from smallvit.errors import UsageError
 from smallvit.evaluation.model_file import digest, model_file
 from smallvit.objectives.base import objectives
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan
 from smallvit.recipe import Recipe
-from smallvit.runs.axes import Place, replicate_word, several
+from smallvit.runs.axes import Place, replicate_word
 from smallvit.runs.group import Planned
 from smallvit.training.initial import member_starts
 

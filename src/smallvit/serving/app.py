@@ -14,6 +14,7 @@ from pathlib import Path
 from smallvit.console import say, warn
 from smallvit.errors import UsageError
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.relocation import relocate
 from smallvit.serving.guard import check_host, is_loopback
 from smallvit.serving.looking import Looker
 from smallvit.serving.page import make_page
@@ -56,18 +57,21 @@ class App:
 
 def app(
     run: RunFolder | str | Path, *, host: str = "127.0.0.1", port: int = 0, browser: bool = True, nearest: int = 6,
-    threads: int | None = None, device: str = "auto", wait: bool = True, limits: Limits = LIMITS,
+    data: str | Path | None = None, threads: int | None = None, device: str = "auto", wait: bool = True,
+    limits: Limits = LIMITS,
 ) -> App:  # fmt: skip
     """Serve a page on which images are dropped: their classes, where the model looks, the nearest training images.
 
     `run` is a run, its folder or a model file. It is served until Ctrl-C; with `wait=False` at once, until `close()` of what
     is returned, for notebooks. Only this computer can open it, unless `host` is another of its addresses. `port` 0 is one
-    that is free.
+    that is free. `data` is where the training images are now, if they were moved.
     """
     if not 0 <= port <= 65535:
         raise UsageError(f"--port {port}: should be 0 (any that is free) to 65535")
     check_host(host)
-    looker = Looker(run.path if isinstance(run, RunFolder) else Path(run), nearest, threads, device)
+    path = run.path if isinstance(run, RunFolder) else Path(run)
+    relocate(path, data)
+    looker = Looker(path, nearest, threads, device)
     server = PageServer(host, port, make_page(looker.about(), limits), looker.answer, limits)
     if not is_loopback(host):
         warn(f"whoever can reach {host} can use the model and see training images: there is no password")

@@ -14,7 +14,7 @@ from smallvit.errors import SmallvitError, UsageError
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.plan import Plan, make_plan
 from smallvit.recipe import Recipe, resolved
-from smallvit.studies.record import ArmFacts
+from smallvit.studies.record import ArmFacts, Record
 from smallvit.studies.spec import Scale, Table
 from smallvit.training.build import build_training
 from smallvit.training.loop import take_step
@@ -49,6 +49,11 @@ def source_of(stage: Table, data: Data) -> str | None:
     return data.get(name, name)
 
 
+def on_processor(stage: Table, scale: Scale | Record) -> dict[str, str]:
+    """Equal processor time is one of the processor: no other device is taken unless a stage asks for it."""
+    return {"device": "cpu"} if scale.cpu_seconds is not None and "device" not in stage else {}
+
+
 def kind(stage: Table) -> str:
     """Stages that differ in their share of the time only are of one kind, and cost the same."""
     return json.dumps({key: value for key, value in stage.items() if key != "share"}, sort_keys=True)
@@ -63,7 +68,8 @@ def measured(stages: Iterable[Table], scale: Scale, data: Data, threads: int | N
         for name, stage in kinds.items():
             try:
                 with quiet():
-                    plans[name] = make_plan(asked_recipe(stage, data, epochs=2, threads=threads), with_floors=False)
+                    asked = asked_recipe(stage, data, epochs=2, threads=threads, **on_processor(stage, scale))
+                    plans[name] = make_plan(asked, with_floors=False)
             except SmallvitError as error:
                 costs[name] = str(error)
             advance(1)

@@ -21,7 +21,8 @@ class Point(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float, float]:
-        return mean_interval(self.values)
+        mean, low, high = mean_interval(self.values)
+        return mean, max(0.0, low), min(100.0, high)
 
 
 class Meeting(NamedTuple):

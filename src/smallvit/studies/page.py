@@ -32,7 +32,7 @@ def write_page(opened: Opened, out: Path) -> Path:
     study, record = opened.study, opened.record
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     text = (resources.files("smallvit.studies") / "page.html.j2").read_text(encoding="utf-8")
-    rows = arm_rows(study, record)
+    rows, found = arm_rows(study, record), differences(study, record)
     chance = record.floors_of(rows[0].arm).get("majority", {}).get("accuracy", math.nan) if rows else math.nan
     page = environment.from_string(text).render(
         style=page_style(),
@@ -40,14 +40,14 @@ def write_page(opened: Opened, out: Path) -> Path:
         record=record,
         about=about(opened),
         unequal=unequal_time(record, rows),
-        claims=[(LEVELS[one.word], one) for one in statuses(study, record)],
+        claims=[(LEVELS[one.word], one) for one in statuses(study, record, found)],
         rows=rows,
         has_published=any(not math.isnan(row.published) for row in rows),
         floors=floor_rows(record),
         beside=beside_chart([Row(row.arm, row.mean, row.low, row.high, row.published) for row in rows], 100 * chance)
         if rows
         else "",
-        differences=list(differences(study, record).values()),
+        differences=list(found.values()),
         panels=[*_axis_panel(opened), *_course_panels(record)],
         meetings=meetings(lines_of(study, record)),
         nan=math.isnan,

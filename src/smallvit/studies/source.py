@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from smallvit.console import duration, quiet, say, warn
+from smallvit.console import duration, quiet, say, several, warn
 from smallvit.errors import SmallvitError
 from smallvit.planning.plan import Plan, compute_floors, make_plan
-from smallvit.runs.axes import Place, several
+from smallvit.runs.axes import Place
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.group import Planned, grow_group
-from smallvit.studies.costs import Data, asked_recipe
+from smallvit.studies.costs import Data, asked_recipe, on_processor
 from smallvit.studies.record import FILE, ArmFacts, Record, RunFacts, key_of, write_record
 from smallvit.studies.spec import stages
 
@@ -80,7 +80,7 @@ class StudyRuns:
             else:
                 self.keep(place)
         elif not ended.stopped:
-            self.fail(place, ended.problem.splitlines()[-1])
+            self.fail(place, ended.problem.splitlines()[-1].removeprefix("smallvit: "))
         self.save()
 
     def given_up(self) -> Iterable[Path]:
@@ -139,6 +139,7 @@ class StudyRuns:
         settings: dict[str, Any] = {"steps": own.steps} if own.steps else {}
         if place.draw is not None:
             settings["data.split_seed"] = place.draw
+        flags |= on_processor(asked[number], self.record)
         if number:
             flags["init"] = str(self.folder(chain[number - 1]))
         with quiet():
@@ -150,7 +151,10 @@ class StudyRuns:
         grow_group(self.path, folder.name, Planned(place, plan), self.command, self.record.title, group_is_held=True)
 
     def tell_images(self, facts: ArmFacts, plan: Plan) -> None:
-        facts.floors, facts.train_images, facts.test_images = plan.floors, len(plan.split.train), len(plan.split.test)
+        plain = {
+            name: {key: value for key, value in floor.items() if key != "right"} for name, floor in plan.floors.items()
+        }
+        facts.floors, facts.train_images, facts.test_images = plain, len(plan.split.train), len(plan.split.test)
         self.save()
 
     def floors_of(self, plan: Plan) -> dict[str, Any]:
@@ -173,7 +177,7 @@ def read_run(folder: Path, before: Sequence[Path] = ()) -> RunFacts:
         right=np.packbits(right_N).tobytes().hex(),
         train_seconds=results["timing"]["train_seconds"],
         parameters=results["model"]["parameters"],
-        train_images=len(run.read("split.json", "parts")["parts"]["train"]),
+        train_images=run.read("split.json", "parts")["parts"]["train"]["n"],
         test_images=len(right_N),
         judged=hashlib.sha256(np.sort(stored["rows"]).astype(np.int64).tobytes()).hexdigest()[:16],
         courses=courses(run),

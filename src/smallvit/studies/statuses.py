@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from smallvit.console import several
 from smallvit.evaluation.statistics import mean_interval, wilson
-from smallvit.runs.axes import several
 from smallvit.studies.differences import ACCURACY, Difference, Test, differences, tests_of
 from smallvit.studies.record import Record
 from smallvit.studies.spec import Claim, Study
@@ -31,8 +31,9 @@ class Status(NamedTuple):
     differences: tuple[Difference, ...] = ()
 
 
-def statuses(study: Study, record: Record) -> list[Status]:
-    found = differences(study, record)
+def statuses(study: Study, record: Record, found: Mapping[Test, Difference] | None = None) -> list[Status]:
+    """`found` are its differences, where they are known already: the bootstrap takes a while."""
+    found = differences(study, record) if found is None else found
     return [decide(study, record, claim, found) for claim in study.claims]
 
 

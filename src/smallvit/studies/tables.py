@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from smallvit.evaluation.statistics import mean_interval, wilson
 from smallvit.studies.differences import Difference, Test, differences
 from smallvit.studies.record import ArmFacts, Opened, Record
-from smallvit.studies.spec import Study
+from smallvit.studies.spec import BETWEEN, Study
 from smallvit.studies.statuses import Status, statuses
 
 UNEQUAL = 0.05  # of processor time between the arms of a study at equal time: told from here
@@ -48,6 +49,7 @@ def _row(study: Study, record: Record, arm: str) -> ArmRow:
     if len(runs) == 1:
         n = record.tests_of(runs[0])
         low, high = (100 * end for end in wilson(runs[0].accuracy * n, n))
+    low, high = max(0.0, low), min(100.0, high)
     return ArmRow(
         arm, len(runs), accuracy, mean, low, high, study.published.get(arm, math.nan), _epochs(facts),
         statistics.mean(run.cpu_seconds for run in runs), runs[0].parameters,
@@ -60,14 +62,20 @@ def _epochs(facts: ArmFacts | None) -> str:
 
 
 def floor_rows(record: Record) -> list[tuple[str, float]]:
-    """Floors of every set of arms that shares them: label, percent."""
-    found: dict[str, float] = {}
+    """Label and percent of every floor; where arms have other images, with what the names of those arms share."""
+    groups: dict[str, list[str]] = {}
     for arm in record.arms:
-        for floor in record.floors_of(arm).values():
+        if floors := record.floors_of(arm):
+            groups.setdefault(json.dumps(floors, sort_keys=True), []).append(arm)
+    found = []
+    for text, arms in groups.items():
+        shared = [part for part in arms[0].split(BETWEEN)[1:] if all(part in arm.split(BETWEEN) for arm in arms)]
+        of = f" of {BETWEEN.join(shared) or arms[0]}" if len(groups) > 1 else ""
+        for floor in json.loads(text).values():
             if floor.get("accuracy") is not None:
-                why = f" ({floor['why']})" if "images" in floor.get("why", "") else ""
-                found.setdefault(f"{floor['label']}{why}: {100 * floor['accuracy']:.1f}", 100 * floor["accuracy"])
-    return [(label.rsplit(": ", 1)[0], value) for label, value in found.items()]
+                fitted = f" ({floor['why']})" if "images" in floor.get("why", "") else ""
+                found.append((f"{floor['label']}{of}{fitted}", 100 * floor["accuracy"]))
+    return found
 
 
 def length_words(record: Record) -> str:
@@ -113,7 +121,7 @@ def markdown(opened: Opened) -> str:
     lines = [f"{record.title}. {about(opened)}", ""]
     if unequal := unequal_time(record, rows):
         lines += [unequal, ""]
-    lines += _claims_table(statuses(study, record))
+    lines += _claims_table(statuses(study, record, compared))
     lines += [
         "| arm | published, % | ours, % (95 %) | n | epochs | CPU s | parameters |",
         "|---|---|---|---|---|---|---|",

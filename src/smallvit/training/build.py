@@ -15,6 +15,8 @@ from smallvit.models.starting_weights import give_weights
 from smallvit.objectives.base import Objective, TaskInfo, auxiliaries, objectives, options_of
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
+from smallvit.training.checkpoint import go_on_from
+from smallvit.training.continued import check_origin, seed_of_draws
 from smallvit.training.initial import load_initial_weights
 from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
@@ -43,7 +45,7 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
         split.train,
         lambda epoch: training.views_at(epoch),  # which a budget may decide anew on the way
         resolved(recipe.batch_size),
-        recipe.seed,
+        seed_of_draws(recipe),
         balanced=data.balanced,
         repeats=recipe.augment.repeats,
     )
@@ -60,6 +62,8 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
         starting_weights=said,
         transferred=transferred,
     )
+    if recipe.continued.file and with_init:
+        training.went_on = go_on_from(check_origin(recipe.continued), training)
     return training
 
 

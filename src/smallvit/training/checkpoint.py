@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from smallvit.console import several
 from smallvit.errors import RunError
 from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import Backbone
@@ -35,7 +36,28 @@ def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) ->
 def load_state(path: Path, t: Training) -> dict[str, Any]:
     tensors, header = read_tensors(path)
     if header.get("total") not in (t.planned, t.decision.total if t.decision else t.planned):
-        raise RunError(f"{path} belongs to a run of {header.get('total')} steps, not of {t.total}")
+        raise RunError(f"{path} belongs to a run of {several(header.get('total') or 0, 'step')}, not of {t.total}")
+    _fill(path, t, tensors)
+    t.done = int(header["done"])
+    t.best = Best.stored(header["best"])
+    return dict(header.get("log", {}))
+
+
+def go_on_from(path: Path, t: Training) -> str:
+    """Begin where another run ended, in a training that has taken no step; what was taken over, in words."""
+    tensors, header = read_tensors(path)
+    if "done" in header:
+        _fill(path, t, tensors)
+        return f"all of its training after {several(int(header['done']), 'step')}; the learning rate runs its course once more"
+    try:
+        for backbone in filter(None, (t.step.backbone, t.ema.module if t.ema is not None else None)):
+            backbone.model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise RunError(f"{path} does not fit the model of its recipe: {error}") from None
+    return "the weights of its model; the state of its training is gone, so the optimizer begins anew"
+
+
+def _fill(path: Path, t: Training, tensors: Mapping[str, Tensor]) -> None:
     try:
         t.step.load_state_dict(_under("step", tensors))
         if t.ema is not None:
@@ -49,9 +71,6 @@ def load_state(path: Path, t: Training) -> dict[str, Any]:
             slot: value.clone().to(parameter.device) if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
             for slot, value in slots.items()
         }
-    t.done = int(header["done"])
-    t.best = Best.stored(header["best"])
-    return dict(header.get("log", {}))
 
 
 def _trained(t: Training) -> dict[str, torch.nn.Parameter]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.evaluation.calibration import calibration
+from smallvit.evaluation.floors import beside
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import count_parameters
@@ -50,7 +52,7 @@ def finish(
         "evaluated_part": part,
         "judged_by": objective.judged_by,
         "parts": {name: summary(*pair, images.class_names) for name, pair in answers.items()},
-        "floors": floors,
+        "floors": beside(floors, _right(answers, part)),
         "calibration": measured,
         "weights": header["weights"],
         **({"collapse": collapse} if collapse else {}),
@@ -134,6 +136,14 @@ def thumbnails(pixels: Tensor, side: int) -> Tensor:
     if pixels.shape[-1] <= side or not len(pixels):
         return pixels
     return F.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
+
+
+def _right(answers: Mapping[str, tuple[Tensor, Tensor]], part: str | None) -> np.ndarray:
+    """(N,) which images of the part that judges are labelled correctly."""
+    if part is None:
+        return np.zeros(0, dtype=bool)
+    logits_NK, labels_N = answers[part]
+    return (logits_NK.argmax(1) == labels_N).numpy()
 
 
 def describe(

@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from smallvit.console import are
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.header import checked_header, has_model
 from smallvit.evaluation.model_file import digest, parse_header, read_tensors
@@ -71,7 +72,7 @@ def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: d
     Rows are compared, so only runs on the same source count: a copy of it elsewhere is not noticed.
     """
     told: dict[Path, list[str]] = {}  # by run: each is asked once, whatever it says it started from
-    while (folder := file.parent) not in told and (folder / "recipe.json").is_file():
+    while (folder := _folder_of(file)) not in told and (folder / "recipe.json").is_file():
         run, told[folder] = RunFolder(folder), []
         recipe, split = run.recipe, run.read("split.json", "parts", "class_names")
         if recipe.data.source == source and tuple(split["class_names"]) == class_names:
@@ -79,12 +80,17 @@ def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: d
             for part, rows in parts.items():
                 if seen := int(torch.isin(rows, trained).sum()):
                     told[folder].append(
-                        f"{seen:,} of {len(rows):,} {part} images are among those that {folder} was trained on"
+                        f"{are(seen, f'{part} image', len(rows))} among those that {folder} was trained on"
                     )
-        if not recipe.model.init:
+        if not (start := recipe.continued.file or recipe.model.init):
             break
-        file = Path(recipe.model.init)
+        file = Path(start)
     return ", ".join(words for of_run in told.values() for words in of_run)
+
+
+def _folder_of(file: Path) -> Path:
+    """The run that a model, or the state of its training, lies in."""
+    return file.parent.parent if file.parent.name == "state" else file.parent
 
 
 def load_initial_weights(backbone: Backbone, spec: ModelSpec, class_names: tuple[str, ...]) -> Transfer:

@@ -23,6 +23,7 @@ from smallvit.models.transfer import Transfer
 from smallvit.objectives.base import EvalData
 from smallvit.randomness import generator, key_of
 from smallvit.recipe import Recipe, resolved
+from smallvit.training.continued import seed_of_draws
 from smallvit.training.optimizer import learning_rate
 from smallvit.training.selection import Best
 from smallvit.training.step import Step
@@ -53,6 +54,7 @@ class Training:
     world: World = ALONE
     starting_weights: str = ""  # what became of those that were asked for; empty where a stored state follows
     transferred: Transfer | None = None  # what became of the weights that were given to start from
+    went_on: str = ""  # what was taken over from the run that is trained longer
     done: int = 0  # steps taken
     decision: Decision | None = None
     best: Best = field(default_factory=Best)
@@ -136,7 +138,7 @@ def train(t: Training) -> Iterator[Tick]:
 
 
 def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Tensor]:
-    seed, precision = t.recipe.seed, resolved(t.recipe.precision)
+    seed, precision = seed_of_draws(t.recipe), resolved(t.recipe.precision)
     # Dropout and drop-path draw from torch's global stream: give it a place that depends on the step alone, and on
     # which part of the batch is looked at here.
     _seed_global(key_of(seed, "step", t.done, *[t.world.rank] * (t.world.rank > 0)), t.device)

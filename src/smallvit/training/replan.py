@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from smallvit.console import say
+from smallvit.console import say, several
 from smallvit.errors import RunError
 from smallvit.runs.atomic import write_text
 from smallvit.training.loop import Decision, Training
@@ -55,4 +55,4 @@ def write_decision(folder: Path, decision: Decision, planned: int) -> None:
     at, total = decision
     write_text(folder / FILE, json.dumps({"at": at, "total": total, "planned": planned}) + "\n")
     if total != planned:
-        say(f"after {at:,} steps the speed is known: {total:,} steps fit, {planned:,} were planned")
+        say(f"after {several(at, 'step')} the speed is known: {total:,} fit, {planned:,} were planned")

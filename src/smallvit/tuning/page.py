@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from smallvit.console import several
 from smallvit.drawing.figures import color_name
 from smallvit.drawing.trials import Course, courses_chart, shares_chart
 from smallvit.planning.explanation import brief
@@ -29,9 +30,11 @@ def write_page(tuning: Tuning, gain: Comparison | None, best: Trial, out: Path) 
 
 def about_gain(gain: Comparison | None, trials: int) -> Verdict:
     """What tuning has brought, on the images that it was judged by."""
-    chosen = f"The best of {trials} trials was chosen by these images, so this flatters"
+    chosen = f"The best of {several(trials, 'trial')} was chosen by these images, so this flatters"
     if gain is None:
-        return Verdict("note", "The default stays", f"Of {trials} trials none did better than the default recipe.")
+        return Verdict(
+            "note", "The default stays", f"Of {several(trials, 'trial')} none did better than the default recipe."
+        )
     low, high = gain.interval
     points = f"{100 * gain.difference:+.1f} points (95% interval {100 * low:+.1f} to {100 * high:+.1f})"
     judged = f"the {gain.n:,} validation images" if gain.paired_by == "images" else f"{gain.n} {gain.paired_by}"

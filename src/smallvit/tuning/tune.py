@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from smallvit.console import duration, quiet, say, warn
+from smallvit.console import duration, quiet, say, several, warn
 from smallvit.data.kept import Data, hold
 from smallvit.errors import RunError, UsageError
 from smallvit.objectives.base import objectives
@@ -149,7 +149,9 @@ def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
     if not (tuning.final / "recipe.json").is_file():
         one = trial_seconds(asked.budget, asked.trials, asked.jobs)
         each = f", about {duration(one)} each" if one else ""
-        say(f"{asked.jobs} trials at a time, {asked.threads} threads each{each}; the space is {asked.space}")
+        say(
+            f"{several(asked.jobs, 'trial')} at a time, {several(asked.threads, 'thread')} each{each}; the space is {asked.space}"
+        )
         source = Trials(tuning, started)
         wait_for_others(list(tuning.path.glob("trial-*")))
         run_all(source, asked.jobs, go_on=go_on, total=asked.trials, keep_going=True, launch=launch)
@@ -211,7 +213,9 @@ def _plan_final(tuning: Tuning, best: Trial, spent: float) -> None:
     if asked.budget:
         always["budget"] = max(asked.budget - spent, FINAL_SHARE / 2 * asked.budget)
     recipe = with_settings(trial_recipe(tuning, settings), always)
-    say(f"the best of {len(tuning.trials())} trials is number {best.number}; training with it on all but the test part")
+    say(
+        f"the best of {several(len(tuning.trials()), 'trial')} is number {best.number}; training with it on all but the test part"
+    )
     plan = make_plan(recipe, Clock(time.monotonic(), turns=1))
     show_plan(plan)
     if not len(plan.split.test):

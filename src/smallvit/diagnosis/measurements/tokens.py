@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from smallvit.console import several
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.measurements.base import Findings, Measurement, Said
 
@@ -37,7 +38,7 @@ class Tokens(Measurement):
             return None
         patch = size // rows
         return Said(
-            f"a patch of {patch} px leaves {cells} token{'s' if cells > 1 else ''} of an image of {size} px",
+            f"a patch of {patch} px leaves {several(cells, 'token')} of an image of {size} px",
             f"there is little to attend among; it cost vit_nano ten points on CIFAR-10 and nothing on digits: try "
             f"--set model.kwargs.patch_size={max(1, patch // 4)}, or larger images",
             0.6,

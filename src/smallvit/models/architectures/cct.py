@@ -164,11 +164,11 @@ def _cct(name: str, pretrained: bool, **kwargs: Any) -> Cct:
 
 @register_model
 def cct_7_3x1_32(pretrained: bool = False, **kwargs: Any) -> Cct:
-    """CCT-7/3x1: 3.8 M parameters, width 256, 7 blocks, 4 heads, one convolution (16x16 tokens at 32 px)."""
+    """CCT-7/3x1: width 256, 7 blocks, 4 heads, one convolution (16x16 tokens at 32 px)."""
     return _cct("cct_7_3x1_32", pretrained, **{"n_conv": 1, **kwargs})
 
 
 @register_model
 def cct_7_3x2_32(pretrained: bool = False, **kwargs: Any) -> Cct:
-    """CCT-7/3x2: 3.9 M parameters and a quarter of the work: two convolutions (8x8 tokens at 32 px)."""
+    """CCT-7/3x2: a quarter of the work, by two convolutions (8x8 tokens at 32 px)."""
     return _cct("cct_7_3x2_32", pretrained, **{"n_conv": 2, **kwargs})

@@ -261,20 +261,20 @@ def _cvt(name: str, pretrained: bool, **kwargs: Any) -> Cvt:
 
 @register_model
 def cvt_13(pretrained: bool = False, **kwargs: Any) -> Cvt:
-    """20 M parameters: widths 64, 192, 384; 1, 2 and 10 blocks."""
+    """CvT-13: widths 64, 192, 384; 1, 2 and 10 blocks."""
     return _cvt("cvt_13", pretrained, **{"parts": AUTHORS, **kwargs})
 
 
 @register_model
 def cvt_13_gap(pretrained: bool = False, **kwargs: Any) -> Cvt:
-    """19.9 M parameters: CvT-13 without class token, as Liu et al. (2021) trained it."""
+    """CvT-13 without class token, as Liu et al. (2021) trained it."""
     shape = {"parts": PORT, "global_pool": "avg", "patch_paddings": (3, 1, 1)}
     return _cvt("cvt_13_gap", pretrained, **{**shape, **kwargs})
 
 
 @register_model
 def cvt_nano(pretrained: bool = False, **kwargs: Any) -> Cvt:
-    """0.3 M parameters for 32 px: widths 24, 48, 96; 1, 1 and 3 blocks; Xavier's initial weights."""
+    """A CvT for 32 px: widths 24, 48, 96; 1, 1 and 3 blocks; Xavier's initial weights."""
     shape = {"embed_dims": (24, 48, 96), "depths": (1, 1, 3), "num_heads": (1, 2, 4), "mlp_ratio": 2.0}
     small = {"parts": AUTHORS._replace(initial_weights="xavier"), "patch_strides": (2, 2, 1)}
     return _cvt("cvt_nano", pretrained, **{**shape, **small, **kwargs})

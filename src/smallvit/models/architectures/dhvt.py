@@ -233,13 +233,13 @@ def _dhvt(name: str, pretrained: bool, **kwargs: Any) -> Dhvt:
 
 @register_model
 def dhvt_tiny_patch2_32(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """DHVT-T as on CIFAR, 16x16 patches: 5.8 M parameters."""
+    """DHVT-T as on CIFAR, 16x16 patches."""
     return _dhvt("dhvt_tiny_patch2_32", pretrained, **{**TINY, "patch_size": 2, "num_heads": 4, **kwargs})
 
 
 @register_model
 def dhvt_tiny_patch4_32(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """DHVT-T as on CIFAR, 8x8 patches: 6.0 M parameters."""
+    """DHVT-T as on CIFAR, 8x8 patches."""
     return _dhvt("dhvt_tiny_patch4_32", pretrained, **{**TINY, "patch_size": 4, "num_heads": 4, **kwargs})
 
 
@@ -251,19 +251,19 @@ def dhvt_tiny_patch8_32(pretrained: bool = False, **kwargs: Any) -> Dhvt:
 
 @register_model
 def dhvt_tiny_patch16_224(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """DHVT-T as on ImageNet: 6.0 M parameters, 6.3 M with 1,000 classes. DomainNet: num_heads=4."""
+    """DHVT-T as on ImageNet. DomainNet: num_heads=4."""
     return _dhvt("dhvt_tiny_patch16_224", pretrained, **{**TINY, "patch_size": 16, "num_heads": 3, **kwargs})
 
 
 @register_model
 def dhvt_small_patch2_32(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """DHVT-S as on CIFAR, 16x16 patches: 22.8 M parameters."""
+    """DHVT-S as on CIFAR, 16x16 patches."""
     return _dhvt("dhvt_small_patch2_32", pretrained, **{**SMALL, "patch_size": 2, "num_heads": 8, **kwargs})
 
 
 @register_model
 def dhvt_small_patch4_32(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """DHVT-S as on CIFAR, 8x8 patches: 23.4 M parameters."""
+    """DHVT-S as on CIFAR, 8x8 patches."""
     return _dhvt("dhvt_small_patch4_32", pretrained, **{**SMALL, "patch_size": 4, "num_heads": 8, **kwargs})
 
 
@@ -275,17 +275,17 @@ def dhvt_small_patch8_32(pretrained: bool = False, **kwargs: Any) -> Dhvt:
 
 @register_model
 def dhvt_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """DHVT-S as on ImageNet: 23.7 M parameters, 24.0 M with 1,000 classes."""
+    """DHVT-S as on ImageNet."""
     return _dhvt("dhvt_small_patch16_224", pretrained, **{**SMALL, "patch_size": 16, "num_heads": 6, **kwargs})
 
 
 @register_model
 def dhvt_nano(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """0.2 M parameters: width 64, 6 blocks, 4 heads, patch 4 (or 2, 8, 16)."""
+    """A small DHVT: width 64, 6 blocks, 4 heads, patch 4 (or 2, 8, 16)."""
     return _dhvt("dhvt_nano", pretrained, **{**LAPTOP, "embed_dim": 64, "num_heads": 4, **kwargs})
 
 
 @register_model
 def dhvt_pico(pretrained: bool = False, **kwargs: Any) -> Dhvt:
-    """0.1 M parameters: width 48, 6 blocks, 3 heads, patch 4 (or 2, 8, 16)."""
+    """A smaller DHVT: width 48, 6 blocks, 3 heads, patch 4 (or 2, 8, 16)."""
     return _dhvt("dhvt_pico", pretrained, **{**LAPTOP, "embed_dim": 48, "num_heads": 3, **kwargs})

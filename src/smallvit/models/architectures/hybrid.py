@@ -298,35 +298,35 @@ def _hybrid(name: str, pretrained: bool, **kwargs: Any) -> Hybrid:
 
 @register_model
 def conv_nano(pretrained: bool = False, **kwargs: Any) -> Hybrid:
-    """0.3 M parameters: the hybrid family without attention, three stages of two convolutions."""
+    """The hybrid family without attention, three stages of two convolutions."""
     return _hybrid("conv_nano", pretrained, **kwargs)
 
 
 @register_model
 def conv_micro(pretrained: bool = False, **kwargs: Any) -> Hybrid:
-    """0.7 M parameters: conv_nano, half as wide again."""
+    """conv_nano, half as wide again."""
     return _hybrid("conv_micro", pretrained, **kwargs)
 
 
 @register_model
 def conv_tiny(pretrained: bool = False, **kwargs: Any) -> Hybrid:
-    """1.2 M parameters: conv_nano, twice as wide."""
+    """conv_nano, twice as wide."""
     return _hybrid("conv_tiny", pretrained, **kwargs)
 
 
 @register_model
 def hybrid_nano(pretrained: bool = False, **kwargs: Any) -> Hybrid:
-    """0.5 M parameters: conv_nano with three layers of attention on its last grid (4x4 cells at 32 px)."""
+    """conv_nano with three layers of attention on its last grid (4x4 cells at 32 px)."""
     return _hybrid("hybrid_nano", pretrained, **kwargs)
 
 
 @register_model
 def hybrid_micro(pretrained: bool = False, **kwargs: Any) -> Hybrid:
-    """1.1 M parameters: hybrid_nano, half as wide again."""
+    """hybrid_nano, half as wide again."""
     return _hybrid("hybrid_micro", pretrained, **kwargs)
 
 
 @register_model
 def hybrid_tiny(pretrained: bool = False, **kwargs: Any) -> Hybrid:
-    """2.0 M parameters: hybrid_nano, twice as wide."""
+    """hybrid_nano, twice as wide."""
     return _hybrid("hybrid_tiny", pretrained, **kwargs)

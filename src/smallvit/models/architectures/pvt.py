@@ -23,6 +23,6 @@ class SmallImagePvt(PyramidVisionTransformerV2):
 
 @register_model
 def pvt_v2_b0_32(pretrained: bool = False, **kwargs: Any) -> SmallImagePvt:
-    """PVTv2-B0 for small images: 3.4 M parameters, stem stride 1 (32 px end in 4x4)."""
+    """PVTv2-B0 for small images: stem stride 1 (32 px end in 4x4)."""
     shape = {"depths": (2, 2, 2, 2), "embed_dims": (32, 64, 160, 256), "num_heads": (1, 2, 5, 8)}
     return build_model_with_cfg(SmallImagePvt, "pvt_v2_b0_32", pretrained, **{**shape, **kwargs})

@@ -49,18 +49,18 @@ def _resnet(name: str, pretrained: bool, **kwargs: Any) -> SmallImageResNet:
 
 @register_model
 def resnet_nano(pretrained: bool = False, **kwargs: Any) -> SmallImageResNet:
-    """0.2 M parameters: four stages of one block, 16 to 96 channels."""
+    """A small ResNet: four stages of one block, 16 to 96 channels."""
     shape = {"block": BasicBlock, "layers": (1, 1, 1, 1), "channels": (16, 32, 64, 96), "stem_channels": 16}
     return _resnet("resnet_nano", pretrained, **{**shape, **kwargs})
 
 
 @register_model
 def resnet18_32(pretrained: bool = False, **kwargs: Any) -> SmallImageResNet:
-    """ResNet-18 for small images: 11.2 M parameters."""
+    """ResNet-18 for small images."""
     return _resnet("resnet18_32", pretrained, **{"block": BasicBlock, "layers": (2, 2, 2, 2), **kwargs})
 
 
 @register_model
 def resnet50_32(pretrained: bool = False, **kwargs: Any) -> SmallImageResNet:
-    """ResNet-50 for small images: 23.5 M parameters."""
+    """ResNet-50 for small images."""
     return _resnet("resnet50_32", pretrained, **{"block": Bottleneck, "layers": (3, 4, 6, 3), **kwargs})

@@ -168,6 +168,6 @@ class SptLsaVit(VisionTransformer):
 
 @register_model
 def spt_lsa_vit_32(pretrained: bool = False, **kwargs: Any) -> SptLsaVit:
-    """2.7 M parameters: width 192, 9 blocks, 12 heads, patch 4, with shifted patches and locality self-attention."""
+    """A ViT of width 192, 9 blocks, 12 heads, patch 4, with shifted patches and locality self-attention."""
     features = {"out_indices": 3, "feature_cls": "getter"}
     return build_model_with_cfg(SptLsaVit, "spt_lsa_vit_32", pretrained, feature_cfg=features, **kwargs)

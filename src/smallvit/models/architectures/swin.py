@@ -51,7 +51,7 @@ def _plan(block: SwinTransformerBlock, grid: tuple[int, int], window_size: tuple
 
 @register_model
 def swin_nano(pretrained: bool = False, **kwargs: Any) -> SmallSwin:
-    """0.2 M parameters: widths 24, 48, 96; two blocks each; patch 2, windows of 4."""
+    """A small Swin: widths 24, 48, 96; two blocks each; patch 2, windows of 4."""
     shape = {"img_size": 32, "patch_size": 2, "embed_dim": 24, "depths": (2, 2, 2), "num_heads": (2, 4, 8)}
     small = {"mlp_ratio": 2.0, "drop_path_rate": 0.0}
     feature_cfg = {"flatten_sequential": True, "out_indices": kwargs.pop("out_indices", (0, 1, 2))}

@@ -249,28 +249,28 @@ def _t2t(name: str, pretrained: bool, **kwargs: Any) -> T2tVit:
 
 @register_model
 def t2t_vit_7(pretrained: bool = False, **kwargs: Any) -> T2tVit:
-    """4.3 M parameters: width 256, 7 blocks, 4 heads, performer tokens."""
+    """T2T-ViT-7: width 256, 7 blocks, 4 heads, performer tokens."""
     shape = {"embed_dim": 256, "depth": 7, "num_heads": 4, "mlp_ratio": 2.0}
     return _t2t("t2t_vit_7", pretrained, **{**shape, **kwargs})
 
 
 @register_model
 def t2t_vit_14(pretrained: bool = False, **kwargs: Any) -> T2tVit:
-    """21.5 M parameters: width 384, 14 blocks, 6 heads, performer tokens."""
+    """T2T-ViT-14: width 384, 14 blocks, 6 heads, performer tokens."""
     shape = {"embed_dim": 384, "depth": 14, "num_heads": 6, "mlp_ratio": 3.0}
     return _t2t("t2t_vit_14", pretrained, **{**shape, **kwargs})
 
 
 @register_model
 def t2t_vit_t_14(pretrained: bool = False, **kwargs: Any) -> T2tVit:
-    """21.5 M parameters: T2T-ViT-14 with softmax attention between the windows."""
+    """T2T-ViT-14 with softmax attention between the windows."""
     shape = {"embed_dim": 384, "depth": 14, "num_heads": 6, "mlp_ratio": 3.0, "tokens": "transformer"}
     return _t2t("t2t_vit_t_14", pretrained, **{**shape, **kwargs})
 
 
 @register_model
 def t2t_nano(pretrained: bool = False, **kwargs: Any) -> T2tVit:
-    """0.3 M parameters for 32 px: width 64, 6 blocks, 4 heads, performer tokens of 32; Xavier's initial weights."""
+    """A T2T-ViT for 32 px: width 64, 6 blocks, 4 heads, performer tokens of 32; Xavier's initial weights."""
     shape = {"img_size": 32, "embed_dim": 64, "depth": 6, "num_heads": 4, "mlp_ratio": 2.0, "token_dim": 32}
     started = {"strides": (2, 2, 1), "weight_init": "jax"}
     return _t2t("t2t_nano", pretrained, **{**shape, **started, **kwargs})

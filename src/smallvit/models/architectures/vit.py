@@ -44,11 +44,11 @@ def _vit(name: str, pretrained: bool, **kwargs: Any) -> SmallVit:
 
 @register_model
 def vit_nano(pretrained: bool = False, **kwargs: Any) -> SmallVit:
-    """0.2 M parameters: width 64, 6 blocks, 4 heads, patch 4."""
+    """A small ViT: width 64, 6 blocks, 4 heads, patch 4."""
     return _vit("vit_nano", pretrained, **{"embed_dim": 64, "num_heads": 4, **kwargs})
 
 
 @register_model
 def vit_pico(pretrained: bool = False, **kwargs: Any) -> SmallVit:
-    """0.1 M parameters: width 48, 6 blocks, 3 heads, patch 4."""
+    """A smaller ViT: width 48, 6 blocks, 3 heads, patch 4."""
     return _vit("vit_pico", pretrained, **{"embed_dim": 48, "num_heads": 3, **kwargs})

@@ -100,11 +100,11 @@ def _zhu(name: str, pretrained: bool, **kwargs: Any) -> ZhuVit:
 
 @register_model
 def zhu_vit_patch4_32(pretrained: bool = False, **kwargs: Any) -> ZhuVit:
-    """9.5 M parameters: width 512, 6 blocks, 8 heads, patch 4 (8x8 tokens at 32 px)."""
+    """The ViT of Zhu et al.: width 512, 6 blocks, 8 heads, patch 4 (8x8 tokens at 32 px)."""
     return _zhu("zhu_vit_patch4_32", pretrained, **{"patch_size": 4, **kwargs})
 
 
 @register_model
 def zhu_vit_patch8_32(pretrained: bool = False, **kwargs: Any) -> ZhuVit:
-    """9.6 M parameters: as zhu_vit_patch4_32 with patch 8 (4x4 tokens at 32 px)."""
+    """As zhu_vit_patch4_32 with patch 8 (4x4 tokens at 32 px)."""
     return _zhu("zhu_vit_patch8_32", pretrained, **{"patch_size": 8, **kwargs})

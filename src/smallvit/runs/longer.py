@@ -1,0 +1,105 @@
+"""`train --continue RUN`: a finished run is trained longer, as a new run from where it stood, by its own recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from smallvit.console import say, several
+from smallvit.errors import RunError, UsageError
+from smallvit.planning.choices import Choice
+from smallvit.planning.length import Clock
+from smallvit.planning.moved import check_same_images, current_place
+from smallvit.planning.plan import Prepared, prepare, read_split
+from smallvit.recipe import FLAGS, PretrainSpec, Recipe, flat, validate, with_settings
+from smallvit.runs.execution import check_logs, run_planned, train_along
+from smallvit.runs.folder import RunFolder, check_free, claimed
+from smallvit.runs.members import is_group
+from smallvit.runs.origin import command_line, default_folder
+from smallvit.runs.relocation import relocate
+from smallvit.training.continued import where_it_stood
+from smallvit.training.together import join
+
+# Of the new run, not of the old.
+LENGTH = ("epochs", "steps", "replan", "budget", "eval_every", "schedule.warmup_epochs")
+LONGER = ("epochs", "budget", "lr", "threads", "device", "precision")  # flags that may be given with it
+# What its state would not fit, or what would make it a run on other images.
+FIXED = ("data.", "model.", "pretrain.", "continued.", "aux.", "objective.name", "optimizer.name", "seed", "ema")
+
+
+def changed_by(flags: Mapping[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """By dotted keys, what flags and settings ask for; nothing that the run's state would not fit."""
+    changes: dict[str, Any] = {
+        FLAGS[name]: value for name, value in flags.items() if name in LONGER and value is not None
+    }
+    changes |= settings or {}
+    fixed = [f"--{name.replace('_', '-')}" for name in flags if name not in LONGER]
+    if fixed := [*fixed, *(key for key in changes if key.startswith(FIXED))]:
+        raise UsageError(
+            f"--continue: {', '.join(fixed)} cannot change, for the run goes on with its own ({', '.join(LONGER)} can); a new run from "
+            "its weights is --init RUN"
+        )
+    if changes.get("epochs") is None and changes.get("budget") is None:
+        raise UsageError("--continue needs a length: --epochs N for so many more, or --budget 20m")
+    return changes
+
+
+def ask_longer(folder: str | Path, changes: Mapping[str, Any]) -> tuple[RunFolder, Recipe]:
+    """A finished run, and its recipe without its length, from where it stood; `changes` by dotted keys, a length among them."""
+    if is_group(Path(folder)):
+        raise UsageError(f"--continue {folder}: it is a group; give one of its runs")
+    run = RunFolder(folder)
+    if not run.finished:
+        raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`, then train it longer")
+    recipe = run.recipe
+    before = flat(validate(run.read("recipe.json", "asked")["asked"]).model_dump())
+    lengths: dict[str, Any] = {"epochs": "auto", "steps": None, "replan": None, "budget": None}
+    lengths |= {key: before[key] for key in ("eval_every", "schedule.warmup_epochs")}
+    asked = recipe.model_copy(update={
+        "data": recipe.data.model_copy(update={"source": current_place(run)}),
+        "model": recipe.model.model_copy(update={"init": "", "init_digest": ""}),
+        "pretrain": PretrainSpec(side=1.0),
+        "continued": where_it_stood(run),
+    })  # fmt: skip
+    return run, with_settings(asked, {**lengths, **changes})
+
+
+def prepare_longer(run: RunFolder, asked: Recipe, clock: Clock, changes: Mapping[str, Any]) -> Prepared:
+    """The longer run before its first step, on the very images and split of the finished one."""
+    say(f"{run.path} is trained longer, as a new run: {several(asked.continued.steps, 'step')} came before")
+    prepared = prepare(asked, clock, with_floors=False)
+    plan, own = prepared.plan, read_split(run)
+    check_same_images(run, asked.data.source, plan.images)
+    if any(not torch.equal(rows, plan.split.parts[name]) for name, rows in own.parts.items()):
+        raise RunError(
+            f"{run.path}: its images are divided otherwise by this version of smallvit; it cannot be trained longer"
+        )
+    made = {choice.key for choice in plan.choices}
+    earlier = [Choice(**choice) for choice in run.choices if choice["key"] not in (*made, *LENGTH)]
+    shown = with_settings(
+        validate(run.read("recipe.json", "asked")["asked"]), {**changes, "continued": asked.continued.model_dump()}
+    )
+    plan = plan._replace(asked=shown, choices=[*earlier, *plan.choices], floors=run.read("floors.json"))
+    return prepared._replace(plan=plan)
+
+
+def run_longer(
+    folder: str | Path, changes: Mapping[str, Any], out: str | Path | None, overwrite: bool, log: str | None,
+    data: str | Path | None, started: float | None,
+) -> Path:  # fmt: skip
+    """Plan it, train it, judge it; the folder of the new run."""
+    world = join()
+    if not world.writes:
+        return train_along(world)
+    relocate(folder, data)
+    run, asked = ask_longer(folder, changes)
+    if out is not None:
+        check_free(out, overwrite)
+    logs, clock = check_logs(log), Clock(started)
+    prepared = prepare_longer(run, asked, clock, changes)
+    with claimed(out or default_folder(prepared.plan.recipe), overwrite) as place:
+        run_planned(place, prepared, command_line(), logs, clock.started, world)
+    return place

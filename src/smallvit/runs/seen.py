@@ -1,0 +1,94 @@
+"""Which of the images that a model is judged by it was trained on: by the digest of their decoded pixels. N images, K classes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from smallvit.console import are, bar, several
+from smallvit.data.imageset import ImageSet
+from smallvit.errors import RunError
+from smallvit.evaluation.metrics import summary
+from smallvit.planning.plan import read_plan
+from smallvit.runs.folder import RunFolder
+
+AT_ONCE = 512
+
+
+class Judged(NamedTuple):
+    """The images that a model is judged by: which rows of a set, and their labels as the model numbers them."""
+
+    images: ImageSet
+    rows: Tensor
+    labels: Tensor
+    part: str
+    own: bool  # the run's own, by its split
+
+
+def about(judged: Judged, runs: Sequence[RunFolder], logits_NK: Tensor, class_names: tuple[str, ...]) -> dict[str, Any]:
+    """What was judged, and what of it was not new to the models of these runs."""
+    facts: dict[str, Any] = {"source": judged.images.source, "part": judged.part, "of_the_run": judged.own}
+    known = _trained_on(runs, judged)
+    if isinstance(known, str):
+        return facts | {"trained_on": None, "unknown_because": known}
+    digests = pixel_digests(judged.images, judged.rows)
+    is_new_N = torch.tensor([digest not in known for digest in digests])
+    facts["trained_on"] = int((~is_new_N).sum())
+    if 0 < facts["trained_on"] < len(digests):
+        rest = summary(logits_NK[is_new_N], judged.labels[is_new_N], class_names)
+        facts["not_trained_on"] = {key: rest[key] for key in ("n", "accuracy", "interval")}
+    return facts
+
+
+def in_words(judged: Mapping[str, Any], n: int) -> list[str]:
+    """The same for the user, a line each."""
+    what = f"the run's own {judged['part']} part" if judged["of_the_run"] else (
+        "all of them" if judged["part"] == "all" else f"their {judged['part']} part"
+    )  # fmt: skip
+    lines = [f"judged: {what}, {several(n, 'image')}"]
+    if (seen := judged["trained_on"]) is None:
+        lines.append(f"how many of them it was trained on cannot be said: {judged['unknown_because']}")
+    elif not seen:
+        lines.append("it was trained on none of them, pixel for pixel")
+    else:
+        rest = judged.get("not_trained_on")
+        without = (
+            f"; without them it is {rest['accuracy']:.1%} ({rest['interval'][0]:.1%} to {rest['interval'][1]:.1%})"
+            if rest
+            else ""
+        )
+        lines.append(
+            f"{are(seen, 'image', n)} among those that it was trained on, pixel for pixel: the accuracy is too good{without}"
+        )
+    return lines
+
+
+def _trained_on(runs: Sequence[RunFolder], judged: Judged) -> set[bytes] | str:
+    """Of all models that answer; or why that cannot be known."""
+    digests: set[bytes] = set()
+    done: set[tuple[int, ...]] = set()
+    for run in runs:
+        rows = run.read("split.json", "parts")["parts"]["train"]["rows"]
+        if (key := tuple(rows)) in done:
+            continue
+        done.add(key)
+        try:
+            images = judged.images if judged.own else read_plan(run).images
+        except RunError as error:
+            return str(error)
+        digests |= {*pixel_digests(images, torch.tensor(rows, dtype=torch.int64))}
+    return digests
+
+
+def pixel_digests(images: ImageSet, rows: Tensor) -> list[bytes]:
+    found: list[bytes] = []
+    with bar("looking for images that the model was trained on", len(rows)) as advance:
+        for some in rows.split(AT_ONCE):
+            pixels = images.images_NCSS[some].contiguous().numpy()
+            found += [hashlib.blake2b(image, digest_size=16).digest() for image in pixels]
+            advance(len(some))
+    return found

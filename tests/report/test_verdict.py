@@ -1,0 +1,36 @@
+"""A model against the floors: both judged the same images, so the paired test tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from smallvit.report.verdict import Score, against_floors
+
+N = 1000
+
+
+def floor(model: int, alone: int) -> Score:
+    """Right with 600 images; the model alone is right so often, the floor alone so often."""
+    return Score("k-NN on pixels", 0.6, 0.57, 0.63, only=(model, alone, N))
+
+
+@pytest.mark.parametrize(("model", "alone", "word"), [(30, 10, "Beats the floors"), (120, 100, "Too close to call")])
+def test_the_same_lead_counts_by_the_images_that_only_one_gets_right(model: int, alone: int, word: str) -> None:
+    """Two points above in both: intervals side by side overlap, and tell neither from the other."""
+    accuracy = 0.6 + (model - alone) / N
+    verdict = against_floors(
+        Score("vit", accuracy, accuracy - 0.03, accuracy + 0.03, cautious_low=accuracy - 0.03), [floor(model, alone)]
+    )
+    assert verdict.word == word and f"alone is right {model} times" in verdict.text
+
+
+def test_a_mean_over_seeds_is_above_over_seeds_and_over_images() -> None:
+    mean = Score("vit", 0.65, 0.64, 0.66, replicates=5, cautious_low=0.62)
+    assert against_floors(mean, [floor(80, 30)]).word == "Beats the floors"
+    assert against_floors(mean._replace(low=0.58), [floor(80, 30)]).word == "Too close to call"
+    assert against_floors(mean._replace(accuracy=0.61, low=0.605), [floor(210, 200)]).word == "Too close to call"
+
+
+def test_a_run_of_an_earlier_version_is_judged_by_its_intervals() -> None:
+    old = Score("k-NN on pixels", 0.6, 0.57, 0.63)
+    assert "intervals overlap" in against_floors(Score("vit", 0.62, 0.59, 0.65, cautious_low=0.59), [old]).text

@@ -1,0 +1,227 @@
+"""Studies from the command to the report, on a few noise images. Runs are trained here, one after the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import smallvit
+from helpers import run_cli, run_here
+from smallvit.errors import SmallvitError, UsageError
+from smallvit.runs.executor import Exit
+from smallvit.studies import study as running
+from smallvit.studies.library import read_study, study_names
+from smallvit.studies.record import read_record
+from smallvit.studies.spec import SCALES, stages
+from smallvit.studies.study import sets_of
+
+MINE = """
+title = "A miniature"
+seeds = 1
+epochs = 1
+x = "images"
+compare = [["cnn", "vit"]]
+[shared]
+val = "none"
+batch_size = 4
+[arms]
+vit = { model = "vit_pico" }
+cnn = { model = "resnet_nano", settings = { "model.kwargs.widths" = [4, 4, 4] } }
+first = { model = "vit_pico", first = { method = "simclr", epochs = 1 } }
+[axes.images]
+"8" = { per_class = 4 }
+"12" = { per_class = 6 }
+[[claims]]
+says = "A CNN is better."
+better = [["cnn, 12", "vit, 12"]]
+"""
+
+
+class Here:
+    """A place to compute: this process. What cannot be trained ends as it would elsewhere."""
+
+    started: list[str] = []  # noqa: RUF012
+
+    def __init__(self, path: Path) -> None:
+        self.started.append(path.name)
+        self.status = 0
+        try:
+            smallvit.resume(path, show_progress=False)
+        except SmallvitError as error:
+            (path / "log.txt").write_text(f"smallvit: {error}\n")
+            self.status = 1
+
+    def poll(self) -> Exit:
+        return Exit(self.status, 1.0)
+
+    def stop(self) -> None: ...
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    monkeypatch.setattr(running, "place_called", lambda on: Here)
+    monkeypatch.setattr("smallvit.runs.executor.POLL_SECONDS", 0.0)
+    Here.started.clear()
+    yield Here.started
+
+
+def make_set(path: Path, side: int = 16, classes: int = 2, each: int = 12) -> Path:
+    """Train, validation and test part; one class is darker than the other."""
+    rng, parts = np.random.default_rng(0), {}
+    for part in ("train", "val", "test"):
+        labels = np.arange(classes * each) % classes
+        images = rng.integers(0, 255, (len(labels), side, side, 3), dtype=np.uint8)
+        images[labels == 0] //= 2
+        parts |= {f"x_{part}": images, f"y_{part}": labels}
+    np.savez(path, **parts)
+    return path
+
+
+def test_a_study_runs_goes_on_and_grows(tmp_path: Path, here: list[str]) -> None:
+    data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
+    mine.write_text(MINE.replace("widths", "wrong"))  # an arm that cannot be
+    out = tmp_path / "study"
+    opened = smallvit.run_study(mine, data=data, out=out, show_progress=False)
+    assert set(opened.record.failed) == {"cnn, 8/0", "cnn, 12/0"} and len(opened.record.runs) == 4
+    assert opened.record.runs["first, 8/0"].accuracy_first is not None
+    assert opened.record.runs["vit, 12/0"].train_images == 12
+    assert "no runs yet" in (out / "report.html").read_text()
+
+    with pytest.raises(UsageError, match="was another one"):
+        mine.write_text(MINE)
+        smallvit.run_study(mine, data=data, out=out, show_progress=False)
+    mine.write_text(MINE.replace("cnn", "wide"))  # under another name it is an arm that is new
+    here.clear()
+    grown = smallvit.run_study(mine, data=data, out=out, seeds=2, only=["vit", "8"], show_progress=False)
+    assert sorted(grown.record.of("vit, 8")) == sorted(grown.record.of("vit, 12"))
+    assert len(grown.record.of("vit, 8")) == 2 and "vit, 8-seed-0" not in here
+    here.clear()
+    smallvit.resume(out, show_progress=False)
+    assert here == []  # all that was asked for is there
+
+
+def test_a_killed_study_keeps_what_had_ended(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE)
+    smallvit.run_study(mine, data=data, out=out, only=["vit, 8", "vit, 12"], show_progress=False)
+    record = json.loads((out / "study.json").read_text())
+    del record["runs"]["vit, 12/0"]  # as if it had been killed before this was written
+    (out / "study.json").write_text(json.dumps(record))
+    here.clear()
+    smallvit.resume(out, show_progress=False)
+    assert here == [] and "vit, 12/0" in read_record(out / "study.json").runs
+
+
+def test_draws_are_other_training_images_and_the_same_test(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE)
+    opened = smallvit.run_study(mine, data=data, out=out, only=["vit, 8"], draws=2, show_progress=False)
+    assert len({run.judged for run in opened.record.runs.values()}) == 1
+    rows = [json.loads(path.read_text())["parts"]["train"]["rows"] for path in sorted(out.glob("vit*/split.json"))]
+    assert len(rows) == 2 and rows[0] != rows[1]
+
+
+def test_equal_time_measures_first_and_equal_steps_count_them(tmp_path: Path, here: list[str]) -> None:
+    data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
+    mine.write_text(MINE.replace("epochs = 1\nx", "cpu_seconds = 0.05\nx").replace("epochs = 1 }", "share = 0.5 }"))
+    facts = smallvit.run_study(mine, data=data, out=tmp_path / "t", only=["first, 8"], show_progress=False).record.arms
+    assert all(stage.step_ms and stage.epochs >= 1 for stage in facts["first, 8"].stages)
+    mine.write_text(MINE.replace("epochs = 1\nx", "steps = 3\nx"))
+    opened = smallvit.run_study(mine, data=data, out=tmp_path / "s", only=["vit"], show_progress=False)
+    assert {arm: (own.steps, own.epochs) for arm, own in opened.record.arms.items()} == {
+        "vit, 8": (3, 2),
+        "vit, 12": (3, 1),
+    }
+    last = [(tmp_path / "s" / f"vit, {n}-seed-0" / "metrics.jsonl").read_text().splitlines()[-1] for n in (8, 12)]
+    assert [json.loads(line)["step"] for line in last] == [3, 3]
+
+
+def test_what_cannot_be_asked_is_named(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(MINE)
+    for words, said in (
+        (["run", mine, "--only", "vot"], "--only vot: no such arm: did you mean vit"),
+        (["run", "efficiency", "--scale", "paper"], "efficiency has laptop"),
+        (["run", mine, "--scale", "huge"], "choices: paper, laptop"),
+        (["run", "zhu2023-table1", "--data", "x.npz"], "several sets: give --data cifar10=SOURCE"),
+        (["run", "zhu2023-table1", "--data", "mars=x.npz"], "the study has the sets cifar10, svhn"),
+        (["report", "lu2022-table5"], "has not been run"),
+    ):
+        outcome = run_here("study", *words)
+        assert outcome.status and said in outcome.err, outcome.err
+
+
+@pytest.mark.slow
+def test_the_command_in_processes_of_its_own(tmp_path: Path) -> None:
+    data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
+    mine.write_text(MINE)
+    words = [
+        "study",
+        "run",
+        str(mine),
+        "--data",
+        str(data),
+        "--only",
+        "vit, 8",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    done = run_cli(*words)
+    assert done.returncode == 0 and "| vit, 8 |" in done.stdout and (tmp_path / "o" / "report.html").is_file()
+
+
+# ---- those that come along -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", study_names())
+def test_every_study_of_ours_runs_in_miniature(
+    name: str, tmp_path: Path, here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a laptop's scale, end to end: every arm one epoch on a few images, measures and claims included."""
+    monkeypatch.setenv("SMALLVIT_MOST_EPOCHS", "1")
+    monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "32")
+    data = make_set(tmp_path / "set.npz", side=32, each=36)
+    study = read_study(name)
+    sources = dict.fromkeys(sets_of(study, "laptop"), data) or {"": data}
+    opened = smallvit.run_study(name, data=sources, seeds=1, draws=1, out=tmp_path / "study", show_progress=False)
+    assert opened.record.failed == {}
+    assert set(opened.record.arms) == set(study.asked("laptop"))
+    if study.measures:
+        assert any(run.measured for run in opened.record.runs.values())
+
+
+PAPER = [name for name in study_names() if SCALES[0] in read_study(name).scales]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAPER)
+def test_every_kind_of_arm_trains_a_step_at_the_scale_of_its_paper(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One value of each axis: the recipe is the same on every set."""
+    from smallvit.planning.plan import make_plan
+    from smallvit.studies.costs import asked_recipe
+    from smallvit.training.build import build_training
+    from smallvit.training.loop import take_step
+
+    monkeypatch.setenv("SMALLVIT_MOST_EPOCHS", "1")
+    study, done = read_study(name), set()
+    data = make_set(tmp_path / "set.npz", side=32, classes=2, each=4)
+    for arm, asked in study.asked("paper").items():
+        for stage in stages(study.scales["paper"].shared, asked):
+            own = {key: value for key, value in stage.items() if key not in ("data", "train_on", "init", "share")}
+            if (kind := json.dumps(own, sort_keys=True)) in done:
+                continue
+            done.add(kind)
+            recipe = asked_recipe(own, {"": str(data)}, threads=1, batch_size=2, settings={"precision": "fp32"})
+            plan = make_plan(recipe, with_floors=False)
+            training = build_training(plan.recipe, plan.images, plan.split)
+            take_step(training, 0, 0, 1e-6)
+            assert all(bool(p.isfinite().all()) for p in training.step.parameters()), arm
