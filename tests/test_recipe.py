@@ -19,8 +19,9 @@ from smallvit.mistakes import mistakes_in_words
 from smallvit.models.aliases import architecture
 from smallvit.objectives.base import auxiliaries, objectives
 from smallvit.planning.plan import make_plan
-from smallvit.recipe import Recipe, build_recipe, parse_assignment, parse_duration, validate
+from smallvit.recipe import Recipe, build_recipe, parse_assignment, validate
 from smallvit.recipes import preset_names, read_preset
+from smallvit.recipes.durations import parse_duration
 
 # ---- presets -----------------------------------------------------------------------------------------
 

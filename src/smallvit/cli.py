@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import Annotated
@@ -12,6 +14,7 @@ import typer
 
 from smallvit.commands import look, ship, stock, study, train, tune
 from smallvit.commands.examples import examples
+from smallvit.console import printable
 from smallvit.errors import SmallvitError
 
 app = typer.Typer(
@@ -78,6 +81,9 @@ CTRL_C = 130  # typer's own status for it
 
 def run() -> None:
     """The program. All is written when a command has ended; Python would take more than a second to take torch apart."""
+    with suppress(AttributeError, OSError, ValueError):  # standard error may be closed
+        faulthandler.enable(all_threads=False)  # a mapped file that somebody cuts short kills us: not without a word
+    heed_signals()
     try:
         main()
     except SystemExit as end:
@@ -88,6 +94,14 @@ def run() -> None:
             with suppress(OSError):  # nobody reads it any more
                 stream.flush()
         os._exit(end.code if isinstance(end.code, int) else 0)
+
+
+def heed_signals() -> None:
+    """SIGTERM, and a terminal that is closed, end a command as Ctrl-C does; the loop has its own way to stop."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it, and so do we
+            signal.signal(number, signal.default_int_handler)
 
 
 def main() -> None:
@@ -114,5 +128,6 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    print(f"smallvit: {message}", file=sys.stderr)
+    with suppress(OSError):  # the terminal may be gone
+        print(printable(f"smallvit: {message}"), file=sys.stderr)
     sys.exit(status)

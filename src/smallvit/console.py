@@ -35,7 +35,12 @@ def quiet(on: bool = True) -> Iterator[None]:
 def say(text: str = "", style: str | None = None) -> None:
     """One line for the user. Nothing in it is taken for markup: file names may hold brackets."""
     if not _quiet.get():
-        stderr().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        stderr().print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(text: str) -> None:
+    """An answer of a command, on standard output."""
+    print(printable(text))
 
 
 def warn(text: str) -> None:
@@ -81,7 +86,7 @@ def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
     if _quiet.get() or _in_bar.get() or total <= 0:
         yield lambda count=1, note="", total=None: None
         return
-    console = stderr()
+    console, label = stderr(), printable(label)
     if _in_notebook():
         shown = _displayed(label, total, done)
     else:

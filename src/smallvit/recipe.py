@@ -15,11 +15,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from smallvit.errors import UsageError
+from smallvit.errors import RunError, UsageError
 from smallvit.mistakes import NO_FLAGS, mistakes_in_words
 from smallvit.recipes import read_preset
+from smallvit.recipes.durations import parse_duration
 
 Auto = Literal["auto"]
+MOST = 1 << 53  # of a whole number that a JSON file holds exactly
 T = TypeVar("T")
 Share = Annotated[float, Field(gt=0, lt=1)]
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -42,10 +44,10 @@ class DataSpec(Section):
     val: Share | str = "auto"  # auto | none | share of the training part | name of a part
     test: Share | str = "auto"
     train_on: Literal["train", "train+val"] = "train"
-    per_class: Annotated[int, Field(ge=1)] | None = None
+    per_class: Annotated[int, Field(ge=1, le=MOST)] | None = None
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     balanced: bool = False  # every epoch draws each class equally often; its length stays
-    split_seed: int = 0
+    split_seed: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
     groups: str = ""  # a regular expression over paths of files; images for which it finds the same stay together
     folds: Annotated[int, Field(ge=2, le=1000)] | None = None  # so many runs, each leaves out other images
     fold: Annotated[int, Field(ge=0)] | None = None  # which of them this run is, from 0; None: a group of all
@@ -165,7 +167,7 @@ class AugmentSpec(Section):
     solarize: Rate = 0.0
     erase: Rate = 0.0
     erase_area: tuple[Rate, Rate] = (0.02, 0.33)
-    repeats: Annotated[int, Field(ge=1)] = 1  # how often an epoch takes an image; it takes fewer images then
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 1  # how often an epoch takes an image; it takes fewer images then
 
     @field_validator("scale", "ratio", "blur_sigma", "erase_area")
     @classmethod
@@ -207,7 +209,7 @@ class Replan(Section):
     Where steps are so slow that `by` seconds of the budget are gone before, it is done then.
     """
 
-    at: Annotated[int, Field(ge=1)]
+    at: Annotated[int, Field(ge=1, le=MOST)]
     by: Annotated[float, Field(gt=0)]
     seconds: Annotated[float, Field(gt=0)]  # of the budget, for all that is done
     end: Annotated[float, Field(ge=0)]  # of these, for what follows the last step
@@ -225,15 +227,19 @@ class Recipe(Section):
     augment: AugmentSpec = AugmentSpec()
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
-    epochs: Annotated[int, Field(ge=1)] | Auto = "auto"
-    steps: Annotated[int, Field(ge=1)] | None = None  # where a budget counted them: the last epoch is cut short
+    epochs: Annotated[int, Field(ge=1, le=10_000_000)] | Auto = "auto"
+    steps: Annotated[int, Field(ge=1, le=MOST)] | None = (
+        None  # where a budget counted them: the last epoch is cut short
+    )
     replan: Replan | None = None
-    batch_size: Annotated[int, Field(ge=2)] | Auto = "auto"
-    eval_every: Annotated[int, Field(ge=1)] | Auto = "auto"  # epochs between two looks at the validation part
+    batch_size: Annotated[int, Field(ge=2, le=10_000_000)] | Auto = "auto"
+    eval_every: Annotated[int, Field(ge=1, le=10_000_000)] | Auto = (
+        "auto"  # epochs between two looks at the validation part
+    )
     budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay; 0 keeps no average
     select: Literal["best", "last"] | Auto = "auto"  # which weights become the model: training/selection.py
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=MOST)] = 0
     threads: Annotated[int, Field(ge=1, le=1024)] | Auto = "auto"
     device: str = "auto"
     precision: Literal["fp32", "bf16"] | Auto = "auto"
@@ -253,8 +259,9 @@ class Recipe(Section):
 
 
 def resolved(value: T | Auto) -> T:
-    """The value of a resolved recipe's field; an `auto` left in it is our own mistake."""
-    assert not (isinstance(value, str) and value == "auto"), "the recipe was not resolved"
+    """The value of a resolved recipe's field."""
+    if isinstance(value, str) and value == "auto":  # a folder whose recipe lacks it
+        raise RunError("the recipe was not resolved: it has an auto where a number or a word should be")
     return value
 
 
@@ -325,18 +332,9 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw.strip()
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--set {path.strip()}: {error}") from None
     return path.strip(), value
-
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `3m`, `1.5h`; a bare number is seconds."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
-    if not match or float(match[1]) == 0:
-        raise UsageError(f"{text!r} is no duration: write 90s, 3m or 1.5h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

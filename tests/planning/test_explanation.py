@@ -157,4 +157,4 @@ def test_a_damaged_plan_is_told_with_its_file(tmp_path: Path, broken: object) ->
     old = shutil.copytree(PROJECT / "tests" / "runs_0_1" / "finished", tmp_path / "old")
     record = json.loads((old / "recipe.json").read_text()) | {"explained": broken}
     (old / "recipe.json").write_text(json.dumps(record))
-    fails(run_here("report", old), 1, "cannot read the plan in", "recipe.json")
+    fails(run_here("report", old), 1, "recipe.json is damaged", "explained")

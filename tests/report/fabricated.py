@@ -183,8 +183,13 @@ def fabricate(
     split = {
         "class_names": names,
         "parts": {
-            name: {"n": size, "counts": [row["n"] for row in result["per_class"]], "rows": []}
-            for name, size in sizes.items()
+            name: {
+                "n": size,
+                "how": "made up",
+                "counts": [row["n"] for row in result["per_class"]],
+                "rows": list(range(10_000 * place, 10_000 * place + size)),
+            }
+            for place, (name, size) in enumerate(sizes.items())
         },
         "source": "photos/",
         "skipped": [{"file": f"photos/{names[0]}/broken_{i}.png", "why": "not an image"} for i in range(skipped)],

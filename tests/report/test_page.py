@@ -210,9 +210,13 @@ def test_hostile_names_stay_text(make_run: MakeRun, out: Path) -> None:
     assert any("&lt;script&gt;" in svg and "$x_1$" in svg for svg in svg_text)
 
 
-def test_text_that_no_file_can_hold_is_replaced(make_run: MakeRun, out: Path) -> None:
-    run = make_run(names=["ok", "bad\udcff\x00 name"])
-    assert "ok" in read([run], out).text
+def test_a_zero_byte_in_a_name_makes_no_page_unreadable(make_run: MakeRun, out: Path) -> None:
+    assert "ok" in read([make_run(names=["ok", "bad\x00 name"])], out).text
+
+
+def test_text_that_no_file_can_hold_is_refused(make_run: MakeRun, out: Path) -> None:
+    with pytest.raises(RunError, match=r"split\.json"):
+        read([make_run(names=["ok", "bad\udcff name"])], out)
 
 
 @pytest.mark.parametrize("about", [{}, {"names": HOSTILE}, {"channels": 3, "side": 96}])

@@ -16,6 +16,14 @@ from smallvit.runs.comparison import compare, open_sides, paired_t, seeds_needed
 
 N = 400
 
+RESULTS = {
+    "evaluated_part": None,
+    "parts": {},
+    "weights": {"which": "last", "ema": False, "epoch": 1},
+    "timing": {"train_seconds": 1.0},
+    "model": {"name": "vit_nano", "parameters": 1},
+}
+
 
 def make_run(
     path: Path, right: np.ndarray, *, model: str = "vit_nano", seed: int = 0, source: str = "photos", rows: range | None = None, finished: bool = True
@@ -30,7 +38,7 @@ def make_run(
     ids = np.array(rows or range(len(right)))
     save_file({"probabilities": probabilities, "labels": labels, "rows": ids}, path / "predictions.safetensors")
     if finished:
-        (path / "results.json").write_text("{}")
+        (path / "results.json").write_text(json.dumps(RESULTS))
     return path
 
 
@@ -209,6 +217,6 @@ def test_refusals(tmp_path: Path) -> None:
 def test_a_classifier_is_not_compared_with_the_neighbours_of_features(tmp_path: Path) -> None:
     right = np.arange(N) < 200
     trained, pretrained = make_run(tmp_path / "a", right), make_run(tmp_path / "ssl", ~right)
-    (pretrained / "results.json").write_text(json.dumps({"judged_by": "k-NN"}))
+    (pretrained / "results.json").write_text(json.dumps(RESULTS | {"judged_by": "k-NN"}))
     with pytest.raises(UsageError, match=r"a was judged by its classifier and .*ssl by its k-NN"):
         compare(open_sides([trained, pretrained]))

@@ -216,7 +216,7 @@ def test_a_plan_that_lacks_its_stages_is_not_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["{", '{"stages": ["../b"]}', '{"stages": ["teacher"], "ahead": 1}'])
 def test_a_damaged_file_of_stages(content: str, tmp_path: Path) -> None:
     (tmp_path / "stages.json").write_text(content)
-    with pytest.raises(RunError, match=r"cannot read .*stages\.json"):
+    with pytest.raises(RunError, match=r"stages\.json"):
         smallvit.resume(tmp_path)
 
 

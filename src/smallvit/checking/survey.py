@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from smallvit.console import bar, quiet
 from smallvit.data.cache import below
-from smallvit.data.folders import list_folder, visible_folders
+from smallvit.data.folders import list_folder, visible_folders, walk
 from smallvit.data.images import GREY_MODES, Unreadable, many_reads, open_image, read_image
 from smallvit.data.listed import SUFFIXES, Listed, shown
 from smallvit.data.named import NAMED
@@ -106,8 +106,7 @@ def _ignored(root: Path, items: list[Listed]) -> Counter[str]:
     """Files beside the images, by suffix: photos in a format that is not read are easily overlooked."""
     known = {item.path for item in items}
     counts = Counter[str]()
-    for base, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+    for base, names in walk(root):
         for name in names:
             path = Path(base, name)
             if not name.startswith(".") and path not in known and path.suffix.lower() not in SUFFIXES:

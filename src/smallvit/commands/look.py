@@ -9,6 +9,7 @@ import typer
 
 from smallvit.commands.early import refuse_no_run
 from smallvit.commands.options import AsJson, Moved, OwnDevice, OwnThreads, Quiet, RunFolder, RunOrGroup, announce
+from smallvit.console import tell
 
 
 def probe(
@@ -185,8 +186,8 @@ def diagnose(
         typer.echo(json.dumps(told, indent=1))
     elif not quiet:
         for number, finding in enumerate([finding for finding in findings if finding.verdict], start=1):
-            typer.echo(f"{number}. {finding.verdict}")
-        typer.echo(f"report: {folder / 'report.html'}")
+            tell(f"{number}. {finding.verdict}")
+        tell(f"report: {folder / 'report.html'}")
 
 
 def compare(
@@ -213,7 +214,7 @@ def compare(
         typer.echo(json.dumps([pair._asdict() | {"real": pair.real} for pair in pairs], indent=1))
     elif not quiet:
         for pair in pairs:
-            typer.echo("\n".join(filter(None, (pair.sentence, pair.beside, pair.caution, pair.cka))))
+            tell("\n".join(filter(None, (pair.sentence, pair.beside, pair.caution, pair.cka))))
 
 
 def report(
@@ -226,4 +227,4 @@ def report(
     refuse_no_run(*folders)
     from smallvit import api
 
-    typer.echo(api.report_folders(folders, out or folders[0] / "report.html"))
+    tell(str(api.report_folders(folders, out or folders[0] / "report.html")))

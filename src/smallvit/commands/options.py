@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from smallvit.console import tell
 from smallvit.listing.losses import auxiliary_names, in_words, pretraining_names
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
@@ -140,10 +141,10 @@ def show_results(runs: list[Any], page: Path, quiet: bool) -> None:
     results_table(runs)
     for run in runs:
         if told := tell_stages(run):
-            typer.echo(told if len(runs) == 1 else f"{run.path.name}: {told}")
+            tell(told if len(runs) == 1 else f"{run.path.name}: {told}")
     if said := stored_difference(runs):
-        typer.echo(f"{DIFFERENCE}: {said}")
-    typer.echo(f"report: {page}")
+        tell(f"{DIFFERENCE}: {said}")
+    tell(f"report: {page}")
 
 
 def asked_for(given: dict[str, Any]) -> dict[str, Any]:

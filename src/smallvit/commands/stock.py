@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from smallvit.commands.options import AsJson, announce
+from smallvit.console import tell
 from smallvit.errors import UsageError, nearest
 
 
@@ -57,14 +58,14 @@ def list_(
         *figures, text = columns or [""]
         widths = (12, 8, 7, 18)
         shown = [f"{value:>{width}}" for value, width in zip(figures, widths, strict=False)]
-        typer.echo("  ".join([f"{name:<22}", *shown, text]).rstrip())
+        tell("  ".join([f"{name:<22}", *shown, text]).rstrip())
 
 
 def show(name: Annotated[str, typer.Argument(help="A recipe's name or a .toml file.")] = "default") -> None:
     """Print a recipe: where it comes from, and every key with its value."""
     from smallvit.listing.catalog import recipe_page
 
-    typer.echo(recipe_page(name))
+    tell(recipe_page(name))
 
 
 def cache_list() -> None:
@@ -72,7 +73,7 @@ def cache_list() -> None:
     from smallvit.data.cache_entries import cache_lines, stored
 
     for line in cache_lines(stored()):
-        typer.echo(line)
+        tell(line)
 
 
 def cache_clear(
@@ -83,4 +84,4 @@ def cache_clear(
     from smallvit.data.cache_entries import cache_lines, clear
 
     for line in cache_lines(clear(data, stale), removed=True):
-        typer.echo(line)
+        tell(line)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smallvit.commands.options import AsJson, On, Quiet, announce
+from smallvit.console import tell
 
 Name = Annotated[str, typer.Argument(help="A study's name (see `smallvit study list`) or a .toml file.")]
 
@@ -19,7 +20,7 @@ def list_() -> None:
     for name in study_names():
         study = read_study(name)
         times = [f"{scale}{f': {own.time}' if own.time else ''}" for scale, own in study.scales.items()]
-        typer.echo(f"{name:<24} {study.title} ({'; '.join(times)})")
+        tell(f"{name:<24} {study.title} ({'; '.join(times)})")
 
 
 def show(
@@ -31,7 +32,7 @@ def show(
     from smallvit.studies.library import study_text
     from smallvit.studies.shown import shown
 
-    typer.echo(study_text(name).rstrip() if toml else shown(name, scale))
+    tell(study_text(name).rstrip() if toml else shown(name, scale))
 
 
 def run(
@@ -84,8 +85,8 @@ def report(
 
     opened, page = report_study(study, check_scale(scale), out)
     if not quiet:
-        typer.echo(markdown(opened))
-        typer.echo(f"report: {page}")
+        tell(markdown(opened))
+        tell(f"report: {page}")
 
 
 def claims(
@@ -103,7 +104,7 @@ def claims(
     found = gathered(results)
     text = claims_json(found) if as_json else claims_page(found)
     if out is None:
-        typer.echo(text)
+        tell(text)
     else:
         from smallvit.runs.atomic import write_text
 
@@ -116,8 +117,8 @@ def show_study(opened: Any, quiet: bool) -> None:
     from smallvit.studies.tables import markdown
 
     if not quiet:
-        typer.echo(markdown(opened))
-        typer.echo(f"report: {opened.path / 'report.html'}")
+        tell(markdown(opened))
+        tell(f"report: {opened.path / 'report.html'}")
     if failed := opened.record.failed:
         lines = [f"  {name}: {why}" for name, why in failed.items()]
         go_on = f"try them again with `smallvit resume {opened.path}`"

@@ -25,6 +25,7 @@ from smallvit.commands.options import (
     show_results,
     takes,
 )
+from smallvit.console import tell
 from smallvit.errors import UsageError
 from smallvit.listing.losses import in_words, pretraining_names
 
@@ -127,7 +128,7 @@ def pretrain(**given: Any) -> None:
         seeds = given["seeds"]
         start = f"--seeds {seeds} --init {runs[0].path.parent}" if seeds else f"--init {runs[0].path}"
         data = "DATA" if given["data"] is None else shlex.quote(given["data"])
-        typer.echo(f"next: smallvit train {data} {start}")
+        tell(f"next: smallvit train {data} {start}")
 
 
 def resume(
@@ -152,7 +153,7 @@ def _run(given: dict[str, Any], asked: dict[str, Any]) -> list[Any]:
     from smallvit import api
 
     if given["print_recipe"]:
-        typer.echo(api.describe_recipe(api.make_recipe(**asked)))
+        tell(api.describe_recipe(api.make_recipe(**asked)))
         return []
     quiet = given["quiet"]
     if given["explain"]:

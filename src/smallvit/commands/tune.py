@@ -10,6 +10,7 @@ import typer
 from smallvit.commands import STARTED
 from smallvit.commands.early import refuse_data
 from smallvit.commands.options import Spec, announce, asked_for, flag, show_results, takes
+from smallvit.console import tell
 
 
 @takes(
@@ -34,7 +35,7 @@ def tune(**given: Any) -> None:
     tuned = api.tune(**flags, **own, show_progress=not given["quiet"], started=STARTED, command=api.command_line())
     if not given["quiet"]:
         verdict = about_gain(tuned.gain, len(tuned.trials))
-        typer.echo(f"{verdict.word}. {verdict.text}")
+        tell(f"{verdict.word}. {verdict.text}")
     show_results([api.Run(tuned.final.path)], tuned.folder / "report.html", given["quiet"])
     if not given["quiet"]:
-        typer.echo(f"recipe: smallvit train {shlex.quote(given['data'])} --recipe {tuned.recipe}")
+        tell(f"recipe: smallvit train {shlex.quote(given['data'])} --recipe {tuned.recipe}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -126,9 +127,30 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
             if not alone and (missing := {"x_train", "y_train"} - set(archive.files)):
                 holds = ", ".join(archive.files) or "nothing"
                 raise DataError(f"{path} has no {' and no '.join(sorted(missing))}; it holds {holds}")
-            return {key: archive[key] for key in archive.files if key in WANTED}
-    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"cannot read {path}: {error}") from None
+            return {key: _member(path, archive, key) for key in archive.files if key in WANTED}
+    except DataError:
+        raise
+    except Exception as error:  # headers of any bytes make zipfile, zlib and NumPy fail in any way
+        says = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise DataError(f"cannot read {path}: {says[:200]}") from None
+
+
+def _member(path: Path, archive: Any, key: str) -> np.ndarray:
+    """An array of an archive, if it is as large as its header claims."""
+    zipped, name = archive.zip, f"{key}.npy"
+    if name not in zipped.namelist():
+        raise DataError(f"{path}: {key} is no array")
+    with zipped.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    claimed, holds = math.prod(shape) * dtype.itemsize, zipped.getinfo(name).file_size
+    if min(shape, default=1) < 0 or claimed > holds:
+        raise DataError(f"{path}: {key} claims {claimed:,} bytes and holds {holds:,}")
+    array = archive[key]
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path}: {key} is no array")
+    return array
 
 
 def _checked_pair(path: Path, part: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

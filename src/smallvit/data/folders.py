@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from smallvit.console import warn
@@ -66,22 +67,47 @@ def _part_folders(root: Path, folders: list[Path]) -> dict[Path, str]:
 
 def visible_folders(root: Path) -> list[Path]:
     try:
-        return sorted(entry for entry in root.iterdir() if entry.is_dir() and not _hidden(entry.name))
+        entries = sorted(entry for entry in root.iterdir() if entry.is_dir() and not _hidden(entry.name))
+        return [entry for entry in entries if not _leads_back(entry, root)]
     except OSError as error:
         raise DataError(f"cannot read {root}: {error.strerror}") from None
 
 
+def _leads_back(entry: Path, root: Path) -> bool:
+    """A link to the folder that it lies in, or to one around it, would be a class of all images."""
+    if not entry.is_symlink() or not root.resolve().is_relative_to(entry.resolve()):
+        return False
+    warn(f"{entry} is a link to {entry.resolve()}, in which it lies: left out")
+    return True
+
+
 def image_files(folder: Path) -> list[Path]:
     """All image files below a folder, in order; hidden ones (thumbnails, a file manager's notes) are left out."""
-
-    def stop(error: OSError) -> None:
-        raise DataError(f"cannot read {error.filename}: {error.strerror}")
-
     files: list[Path] = []
-    for base, inner, names in os.walk(folder, onerror=stop):
-        inner[:] = [name for name in inner if not _hidden(name)]
+    for base, names in walk(folder):
         files += [Path(base, name) for name in names if not _hidden(name)]
     return sorted(path for path in files if path.suffix.lower() in SUFFIXES)
+
+
+def walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every visible folder below one, with the names of its files. Links to folders are not followed.
+
+    os.walk calls itself for every folder in a folder, until Python 3.12: a thousand of them end it.
+    """
+    waiting = [os.fspath(folder)]
+    while waiting:
+        base = waiting.pop()
+        names: list[str] = []
+        try:
+            with os.scandir(base) as entries:
+                for entry in entries:
+                    if not entry.is_dir():
+                        names.append(entry.name)
+                    elif not entry.is_symlink() and not _hidden(entry.name):
+                        waiting.append(entry.path)
+        except OSError as error:
+            raise DataError(f"cannot read {base}: {error.strerror}") from None
+        yield base, names
 
 
 def _hidden(name: str) -> bool:

@@ -35,12 +35,13 @@ LUMA = (0.299, 0.587, 0.114)
 
 @contextmanager
 def many_reads() -> Iterator[None]:
-    """Around reading many files: Pillow warns of large images, which `open_image` refuses anyway.
+    """Around reading many files: Pillow warns of large images, which `open_image` refuses anyway, and of damaged EXIF data.
 
     Outside of the threads that read: Python's list of warning filters is not theirs to change.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.filterwarnings("ignore", module=r"PIL\.")
         yield
 
 

@@ -155,7 +155,7 @@ class Loader:
             else:
                 places = balanced_order(self.labels, draw)
             # Repeated augmentation: an epoch is as long as ever, so it sees a share of the images, each several times.
-            self._order = (epoch, self.rows[places.repeat_interleave(self.repeats)[: len(places)]])
+            self._order = (epoch, self.rows[places.repeat_interleave(min(self.repeats, len(places)))[: len(places)]])
         return self._order[1]
 
 

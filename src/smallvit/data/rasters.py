@@ -60,7 +60,7 @@ def looks_channels_first(shape: tuple[int, ...]) -> bool:
 
 def _raster(shape: tuple[int, int, int], dtype: Any, read: Callable[[], np.ndarray]) -> Raster:
     height, width, channels = shape
-    if 0 in shape:
+    if min(shape) < 1:
         raise Unreadable(f"it is empty: {height} x {width} x {channels}")
     if channels > MOST_CHANNELS:
         raise Unreadable(f"{channels} channels, more than {MOST_CHANNELS}")
@@ -83,8 +83,11 @@ def open_npy(path: Path) -> Raster:
             if version not in readers:
                 raise Unreadable(f"version {version[0]}.{version[1]} of .npy holds no images")
             shape, _, dtype = readers[version](file)
-    except ValueError as error:
-        raise Unreadable(f"not a readable .npy file: {str(error).splitlines()[0]}") from None
+    except Unreadable:
+        raise
+    except Exception as error:  # a header of any bytes makes NumPy fail in any way
+        says = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise Unreadable(f"not a readable .npy file: {says[:200]}") from None
     if len(shape) not in (2, 3):
         raise Unreadable(f"its shape is {shape}; it must be H x W or H x W x C")
     if len(shape) == 3 and looks_channels_first(shape):

@@ -17,6 +17,8 @@ from smallvit.evaluation.classes import MEASURES
 from smallvit.evaluation.measures import measured_interval, measures
 from smallvit.evaluation.statistics import clustered_interval, wilson
 
+MOST_CONFUSED = 1000  # classes whose confusion matrix is kept
+
 
 class Score(NamedTuple):
     """One look at a model under way. `accuracy` is None where there is nothing to be right about."""
@@ -52,13 +54,15 @@ def summary(
     a model, those of a group a scene.
     """
     K = len(class_names)
-    confusion_KK = torch.bincount(labels_N * K + logits_NK.argmax(1), minlength=K * K).reshape(K, K)
+    answers_N = logits_NK.argmax(1)
+    counts_K, right_K = (
+        torch.bincount(some, minlength=K).tolist() for some in (labels_N, labels_N[answers_N == labels_N])
+    )
     per_class: list[dict[str, Any]] = []
-    for klass, name in enumerate(class_names):
-        n, correct = int(confusion_KK[klass].sum()), int(confusion_KK[klass, klass])
+    for name, n, correct in zip(class_names, counts_K, right_K, strict=True):
         per_class.append({"name": name, "n": n, "accuracy": correct / n if n else None, "interval": wilson(correct, n)})
-    correct, n = int(confusion_KK.diagonal().sum()), len(labels_N)
-    right_N = (logits_NK.argmax(1) == labels_N).double().numpy()
+    correct, n = sum(right_K), len(labels_N)
+    right_N = (answers_N == labels_N).double().numpy()
     return {
         "n": n,
         "accuracy": correct / n,
@@ -66,8 +70,15 @@ def summary(
         "loss": float(F.cross_entropy(logits_NK, labels_N)),
         **_measured(logits_NK, labels_N, clusterings),
         "per_class": per_class,
-        "confusion": confusion_KK.tolist(),
+        "confusion": _confusion(answers_N, labels_N, K),
     }
+
+
+def _confusion(answers_N: Tensor, labels_N: Tensor, classes: int) -> list[list[int]]:
+    """Empty for very many classes: it would be larger than all else of a run together."""
+    if classes > MOST_CONFUSED:
+        return []
+    return torch.bincount(labels_N * classes + answers_N, minlength=classes**2).reshape(classes, classes).tolist()
 
 
 def _measured(logits_NK: Tensor, labels_N: Tensor, clusterings: tuple[NDArray[np.int64], ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
 from smallvit.console import several
@@ -56,11 +56,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}") from None
     plain = {name: tensor.detach().to("cpu", copy=False).contiguous() for name, tensor in tensors.items()}
+    # Not by safetensors' own writing, which has a temporary file of its own that a kill would leave.
+    content = save(plain, metadata={HEADER: json.dumps(header)})
     with replacing(path) as part:
-        try:
-            save_file(plain, part, metadata={HEADER: json.dumps(header)})
-        except SafetensorError as error:  # a full disk reaches us under this name
-            raise OSError(str(error)) from error
+        part.write_bytes(content)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -106,6 +105,8 @@ def load_model(path: Path, device: str | torch.device = "cpu") -> LoadedModel:
                 most_parameters=4 * sum(tensor.numel() for tensor in tensors.values()),
             )  # fmt: skip
         backbone.model.load_state_dict(tensors)
+        if broken := [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]:
+            raise UsageError(f"{broken[0]} holds values that are no numbers")
         preparation = Preparation.of(header)
     except (UsageError, RuntimeError) as error:
         raise RunError(f"{path} does not hold a smallvit model: {error}") from None

@@ -101,7 +101,7 @@ def _from_csv(path: Path, text: str) -> Iterable[tuple[str, Any]]:
 def _from_json(path: Path, text: str) -> Iterable[tuple[str, Any]]:
     try:
         tree = json.loads(text, object_pairs_hook=list)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid JSON: {error}") from None
     if not text.lstrip().startswith("{"):
         raise UsageError(f'{path} should hold one object, {{"class": weight, ...}}')
@@ -111,7 +111,7 @@ def _from_json(path: Path, text: str) -> Iterable[tuple[str, Any]]:
 def _weight(path: Path, name: str, value: Any) -> float:
     try:
         weight = float("nan") if isinstance(value, bool | list) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         weight = float("nan")
     if not (math.isfinite(weight) and weight > 0):
         raise UsageError(f"{path}: the weight of {name!r} is {value!r}: should be a positive number")

@@ -38,6 +38,7 @@ from smallvit.planning.resolve import (
 )
 from smallvit.planning.stages import resolve_pretraining, stages_of
 from smallvit.planning.start import start_from, tell_of_start, warn_of_seen
+from smallvit.planning.stored_split import read_split, stored_objective
 from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
@@ -260,26 +261,21 @@ def read_plan(run: RunFolder) -> Plan:
     """The plan of a run folder; its images must still be the ones it was made for, wherever they are now."""
     recipe, place = run.recipe, current_place(run)
     try:
-        images = images_at(place, recipe)
+        images = images_at(place, run)
     except (DataError, UsageError) as error:
         raise RunError(
             f"the images that {run.path} was trained on cannot be read: {error}; if they were moved, say where to: --data NEW"
         ) from None
     check_same_images(run, place, images)
     choices = [Choice(**choice) for choice in run.choices]
-    return Plan(recipe, recipe, choices, images, read_split(run), run.read("floors.json"))
+    return Plan(recipe, recipe, choices, images, read_split(run, images), run.read("floors.json"))
 
 
-def images_at(place: str, recipe: Recipe) -> ImageSet:
-    """What lies there, as the recipe takes it."""
-    source = open_source(place, objectives()[recipe.objective.name].needs_labels)
+def images_at(place: str, run: RunFolder) -> ImageSet:
+    """What lies there, as the recipe of a run takes it."""
+    recipe = run.recipe
+    source = open_source(place, stored_objective(run, recipe).needs_labels)
     return load_images(source, recipe.data)
-
-
-def read_split(run: RunFolder) -> Split:
-    parts = run.read("split.json", "parts")["parts"]
-    rows = {name: torch.tensor(part["rows"], dtype=torch.int64) for name, part in parts.items()}
-    return Split(**rows, how={name: parts[name]["how"] for name in parts})
 
 
 def show_plan(plan: Plan, turns: int = 1) -> None:

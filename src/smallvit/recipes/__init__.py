@@ -9,6 +9,8 @@ from typing import Any
 
 from smallvit.errors import UsageError, nearest
 
+MOST_BYTES = 1 << 24  # of a recipe
+
 
 def preset_names() -> list[str]:
     folder = resources.files("smallvit") / "recipes"
@@ -19,7 +21,8 @@ def preset_text(name: str | Path) -> str:
     """The TOML of a preset by name, or of a file."""
     if str(name).endswith(".toml"):
         try:
-            return Path(name).read_text(encoding="utf-8")
+            with Path(name).open("rb") as file:
+                return file.read(MOST_BYTES).decode("utf-8")
         except OSError as error:
             raise UsageError(f"cannot read recipe file {name}: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -34,7 +37,7 @@ def read_preset(name: str | Path) -> dict[str, Any]:
     """The preset's tree, its `about` table (description, source, reproduced) included."""
     try:
         tree = tomllib.loads(preset_text(name))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers of 5,000 digits, and brackets in brackets
         raise UsageError(f"recipe file {name} is not valid TOML: {error}") from None
     if not isinstance(tree.get("about", {}), dict):
         raise UsageError(f"recipe {name}: about = {tree['about']!r}: should be a section, [about]")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from smallvit.console import several
+from smallvit.console import printable, several
 from smallvit.data.listed import shown
+from smallvit.report.cells import file_cell, name_cell, write_rows
 from smallvit.runs.atomic import replacing
 
 if TYPE_CHECKING:
@@ -29,25 +29,29 @@ def write_predictions(
     more = [f"{word}_{place}" for place in range(2, min(top, len(classes)) + 1) for word in ("label", "probability")]
     near = max((len(answer.nearest) for answer, _ in good), default=0)
     more += [f"{word}_{place}" for place in range(1, near + 1) for word in ("nearest", "nearest_label", "similarity")]
-    header = ["label", "probability", "file", *more, *(f"p_{name}" for name in classes if probabilities)]
-    rows = [
-        [a.label, a.probability, a.file, *(value for pair in a.top(top)[1:] for value in pair)]
-        + [value for known in a.nearest for value in (known.file, known.label, known.similarity)]
+    header: list[Any] = ["label", "probability", "file", *more, *(f"p_{name}" for name in classes if probabilities)]
+    rows: list[list[Any]] = [
+        [name_cell(str(a.label)), a.probability, file_cell(a.file)]
+        + [name_cell(value) if isinstance(value, str) else value for pair in a.top(top)[1:] for value in pair]
+        + [cell for n in a.nearest for cell in (name_cell(n.file), name_cell(n.label), n.similarity)]
         + [of_class[name] for name in classes if probabilities]
         for a, of_class in good
     ]
     if path is None:
-        told = [[*row[:2], shown(str(row[2])), *row[3:]] for row in rows]
-        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *told])
+        write_rows(sys.stdout, [[_shown(cell) for cell in row] for row in [header, *rows]])
     else:
         # surrogateescape: a file name that is not UTF-8 is written as the bytes it has.
         with (
             replacing(path) as part,
             part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
         ):
-            csv.writer(file, lineterminator="\n").writerows([header, *rows])
-        print(f"{several(len(rows), 'prediction')} in {path}", file=sys.stderr)
+            write_rows(file, [header, *rows])
+        print(printable(f"{several(len(rows), 'prediction')} in {path}"), file=sys.stderr)
     return _list_unreadable([(answer.file, answer.problem) for answer in answers if answer.label is None])
+
+
+def _shown(cell: Any) -> Any:
+    return printable(shown(cell)) if isinstance(cell, str) else cell
 
 
 def write_features(embedded: Sequence[Embedding], path: Path) -> int:
@@ -59,7 +63,7 @@ def write_features(embedded: Sequence[Embedding], path: Path) -> int:
         with replacing(path) as part, part.open("wb") as file:
             files, vectors = zip(*good, strict=True)
             np.savez(file, features=np.stack(vectors), files=np.array(files))
-        print(f"features of {several(len(good), 'image')} in {path}", file=sys.stderr)
+        print(printable(f"features of {several(len(good), 'image')} in {path}"), file=sys.stderr)
     return _list_unreadable([(one.file, one.problem) for one in embedded if one.vector is None])
 
 
@@ -68,5 +72,5 @@ def _list_unreadable(files: Sequence[tuple[str, str]]) -> int:
     if files:
         print(f"{several(len(files), 'file')} could not be read:", file=sys.stderr)
         for file, problem in files:
-            print(f"  {shown(file)}: {problem}", file=sys.stderr)
+            print(printable(f"  {shown(file)}: {problem}"), file=sys.stderr)
     return len(files)

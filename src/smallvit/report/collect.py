@@ -65,6 +65,8 @@ class Content(NamedTuple):
 
 def collect(runs: Sequence[RunFolder]) -> list[Content]:
     recipes = [run.read("recipe.json") for run in runs]
+    for run in runs:
+        _check_classes(run)
     names = name_runs([flat(recipe["resolved"]) for recipe in recipes], [run.path for run in runs])
     return [
         Content(
@@ -75,7 +77,7 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
             asked=flat(recipe.get("asked", {})),
             resolved=flat(recipe["resolved"]),
             choices=run.choices,
-            explained=_explained(run, recipe),
+            explained=from_record(recipe["explained"]) if recipe.get("explained") else None,
             command=recipe.get("command", ""),
             env=run.read("env.json"),
             split=run.read("split.json"),
@@ -90,11 +92,12 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
     ]
 
 
-def _explained(run: RunFolder, recipe: Mapping[str, Any]) -> Explained | None:
-    try:
-        return from_record(recipe["explained"]) if "explained" in recipe else None
-    except (TypeError, KeyError, AttributeError) as error:
-        raise RunError(f"cannot read the plan in {run.path / 'recipe.json'}: {error}") from None
+def _check_classes(run: RunFolder) -> None:
+    """The results speak of the classes of the split."""
+    classes = len(run.read("split.json")["class_names"])
+    for name, part in run.results["parts"].items():
+        if any(len(part.get(key) or [None] * classes) != classes for key in ("confusion", "per_class")):
+            raise RunError(f"{run.path / 'results.json'} is damaged: its part {name} is not of {classes} classes")
 
 
 def judged_together(runs: Sequence[RunFolder], contents: Sequence[Content]) -> list[Content]:
@@ -139,7 +142,7 @@ def read_images(folder: Path) -> dict[str, NDArray[np.uint8]]:
     return {
         name: array
         for name, array in arrays.items()
-        if array.ndim == 4 and array.dtype == np.uint8 and array.shape[1] in (1, 3)
+        if array.ndim == 4 and array.dtype == np.uint8 and array.shape[1] in (1, 3) and 0 not in array.shape[2:]
     }
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import smallvit.diagnosis.measurements
-from smallvit.diagnosis.measurements.base import Canvas, Panel, measurements
+from smallvit.diagnosis.measurements.base import Canvas, Measurement, Panel, measurements
+from smallvit.errors import RunError
 from smallvit.report.collect import Content
 from smallvit.report.verdict import Verdict
 from smallvit.runs.stored_findings import StoredFinding
@@ -75,8 +77,8 @@ def _run_part(run: Content, findings: Mapping[str, StoredFinding], image_bytes: 
     sentences = [finding.verdict for finding in said]
     declared = [measurement for measurement in measurements() if measurement.name in findings]
     canvas = Canvas(run.series, str(run.resolved.get("model.name", run.label)), image_bytes)
-    drawn = (measurement.panel(findings, canvas) for measurement in declared)
-    measured_on = (measurement.measured_on(findings) for measurement in declared)
+    drawn = [_of_finding(run, one, partial(one.panel, findings, canvas)) for one in declared]
+    measured_on = [_of_finding(run, one, partial(one.measured_on, findings)) for one in declared]
     return {
         "label": run.label,
         "measured_on": "; ".join(filter(None, measured_on)),
@@ -84,6 +86,16 @@ def _run_part(run: Content, findings: Mapping[str, StoredFinding], image_bytes: 
         "more": sentences[SENTENCES:],
         "panels": _together([panel for panel in drawn if panel]),
     }
+
+
+def _of_finding(run: Content, measurement: Measurement, ask: Callable[[], Any]) -> Any:
+    """What a finding holds only its measurement knows: one that it cannot draw is damaged."""
+    try:
+        return ask()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(
+            f"the finding {measurement.name} of {run.label} is damaged ({error!r}): run `smallvit diagnose` on it again"
+        ) from None
 
 
 def _together(panels: Sequence[Panel]) -> list[Panel]:

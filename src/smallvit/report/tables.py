@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smallvit.console import are, several
+from smallvit.console import are, duration, printable, several, tell
 from smallvit.evaluation.classes import MEASURES, class_sizes, is_unbalanced, with_interval, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
@@ -38,14 +38,14 @@ def _print(table: Any) -> None:
 def _row(table: Any, label: str, entry: Mapping[str, Any], *more: str, style: str = "") -> None:
     from rich.text import Text
 
+    if entry.get("accuracy") is None:  # a floor that was not computed
+        return
     low, high = entry["interval"]
-    table.add_row(Text(label), f"{entry['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", *more, style=style)
+    table.add_row(Text(printable(label)), f"{entry['accuracy']:.1%}", f"{low:.1%} to {high:.1%}", *more, style=style)
 
 
 def results_table(runs: Sequence[RunFolder]) -> None:
     """Every run beside the floors; their mean where they are replicates of one method, folds as one where they are all."""
-    from smallvit.console import duration
-
     if len(runs) > 1 and (folder := folds_together(runs)):
         folds_table(folder, runs)
         return
@@ -53,7 +53,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     part = results[0]["evaluated_part"]
     if part is None:
         for run in runs:
-            print(_unjudged(run))
+            tell(_unjudged(run))
         return
     how = " of a k-NN on the features" if results[0].get("judged_by") == "k-NN" else ""
     images = several(results[0]["parts"][part]["n"], "image")
@@ -82,7 +82,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     for run, result in zip(runs, results, strict=True):
         score = run_score(_label(run, runs), result["parts"][part], 0)
         verdict = against_floors(score, floor_scores(result["floors"]), result.get("judged_by") == "k-NN")
-        print(f"{verdict.word}: {verdict.text}")
+        tell(f"{verdict.word}: {verdict.text}")
 
 
 def _label(run: RunFolder, runs: Sequence[RunFolder]) -> str:
@@ -91,8 +91,6 @@ def _label(run: RunFolder, runs: Sequence[RunFolder]) -> str:
 
 def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     """All folds together, then each; what they reach as one model where there is a test part; floors over all folds."""
-    from smallvit.console import duration
-
     results = fold_results(folder)
     judged, model = results["parts"]["left_out"], results["model"]
     table = _table(
@@ -111,9 +109,9 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     as_one = [("as one model", test)] if test else []
     _measures_table([("all folds together", judged), *as_one])
     verdict = against_floors(run_score(model["name"], judged, 0), floor_scores(results["floors"]))
-    print(f"{verdict.word}: {verdict.text}")
+    tell(f"{verdict.word}: {verdict.text}")
     if n := results["suspected_labels"]:
-        print(
+        tell(
             f"{are(n, 'label')} probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
         )
 
@@ -142,7 +140,7 @@ def _measures_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     for heading in ("", *(MEASURES[name].words for name in names)):
         table.add_column(heading, justify="right" if heading else "left")
     for label, result in rows:
-        table.add_row(Text(label), *(with_interval(result, name, brief=True) for name in names))
+        table.add_row(Text(printable(label)), *(with_interval(result, name, brief=True) for name in names))
     _print(table)
     if is_unbalanced(rows[0][1]):
         least, most = class_sizes(rows[0][1])
@@ -169,7 +167,7 @@ def probe_table(probed: Mapping[str, Any]) -> None:
         _row(table, floor["label"], floor, style="dim")
     _print(table)
     for entry in probes:
-        print(f"{entry['label']}: {entry['why']}")
+        tell(f"{entry['label']}: {entry['why']}")
 
 
 def _worst_table(result: Mapping[str, Any]) -> None:

@@ -139,4 +139,6 @@ def report_runs(runs: Sequence[RunFolder], out: Path) -> Path:
 
 def _told_apart(recipe: Recipe) -> str:
     method = recipe.objective.name
+    if method not in objectives():
+        raise RunError(f"a run was trained with the objective {method!r}, which is unknown here")
     return recipe.model.name if objectives()[method].classifies else f"{recipe.model.name} pretrained with {method}"

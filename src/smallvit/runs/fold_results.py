@@ -6,7 +6,6 @@ labels that are probably wrong. N images, K classes.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +21,15 @@ from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.ensemble import log_of
 from smallvit.evaluation.label_errors import suspected_labels
 from smallvit.evaluation.metrics import summary, worst_mistakes
-from smallvit.evaluation.model_file import read_tensors, write_tensors
+from smallvit.evaluation.model_file import write_tensors
 from smallvit.evaluation.statistics import wilson
 from smallvit.planning.plan import read_plan
+from smallvit.report.cells import file_cell, name_cell, write_rows
 from smallvit.runs.atomic import replacing
 from smallvit.runs.folder import RunFolder, write_json
 from smallvit.runs.inference import evaluate
 from smallvit.runs.members import Member, replicate_members
+from smallvit.runs.stored_answers import read_answers
 from smallvit.training.finish import MISTAKE_SIDE, MOST_MISTAKES, describe, example_pictures, thumbnails
 
 PART = "left_out"
@@ -88,11 +89,11 @@ def left_out(members: Sequence[Member]) -> LeftOut:
     said: dict[int, list[Tensor]] = {}
     about: dict[int, tuple[int, int]] = {}
     for path, place in members:
-        stored, header = read_tensors(path / "predictions.safetensors")
-        if header.get("part") != PART:
-            raise RunError(f"{path} was judged on its {header.get('part')} part, not on what a fold leaves out")
+        part, rows_N, labels_N, probabilities_NK = read_answers(path)
+        if part != PART:
+            raise RunError(f"{path} was judged on its {part} part, not on what a fold leaves out")
         for row, label, answer_K in zip(
-            stored["rows"].tolist(), stored["labels"].tolist(), stored["probabilities"], strict=True
+            rows_N.tolist(), labels_N.tolist(), torch.from_numpy(probabilities_NK), strict=True
         ):
             if about.setdefault(row, (label, place.fold or 0)) != (label, place.fold or 0):
                 raise RunError(f"{path} and another fold of its group leave out the same image, number {row}")
@@ -153,6 +154,9 @@ def _suspects(found: LeftOut, images: ImageSet) -> tuple[list[dict[str, Any]], T
 
 def _write_suspects(path: Path, suspects: Sequence[Mapping[str, Any]]) -> None:
     with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(suspects)
+        write_rows(file, [COLUMNS, *map(_cells, suspects)])
+
+
+def _cells(suspect: Mapping[str, Any]) -> list[Any]:
+    names = {"file": file_cell, "given": name_cell, "said": name_cell}
+    return [names[column](suspect[column]) if column in names else suspect[column] for column in COLUMNS]

@@ -22,7 +22,6 @@ report.html
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -31,8 +30,9 @@ from typing import Any
 
 from smallvit.errors import RunError
 from smallvit.recipe import Recipe, validate
-from smallvit.runs.atomic import read_lines, write_text
+from smallvit.runs.atomic import PART, write_text
 from smallvit.runs.ownership import LOCK, refuse_owned, sole_owner
+from smallvit.runs.stored import read_json, read_records
 
 STAGES_FILE = "stages.json"
 
@@ -51,12 +51,12 @@ class RunFolder:
     @property
     def recipe(self) -> Recipe:
         """The recipe with every `auto` resolved: training it again gives this run."""
-        return validate(self.read("recipe.json", "resolved")["resolved"], origin=str(self.path / "recipe.json"))
+        return validate(self.read("recipe.json")["resolved"])
 
     @property
     def choices(self) -> list[dict[str, Any]]:
         """What `auto` became: key, value, why."""
-        return list(self.read("recipe.json", "choices")["choices"])
+        return list(self.read("recipe.json")["choices"])
 
     @property
     def results(self) -> dict[str, Any]:
@@ -70,29 +70,14 @@ class RunFolder:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        return list(read_lines(self.path / "metrics.jsonl"))
+        return list(read_records(self.path / "metrics.jsonl"))
 
     def read(self, name: str, *needed: str) -> dict[str, Any]:
-        """The JSON object of a file; a file that lacks a needed key is damaged."""
+        """The JSON object of a file, checked (runs/stored.py); one that lacks a needed key is damaged."""
         return read_json(self.path / name, *needed)
 
     def write(self, name: str, tree: Mapping[str, Any]) -> None:
         write_json(self.path / name, tree)
-
-
-def read_json(file: Path, *needed: str) -> dict[str, Any]:
-    """The JSON object of a file; one that lacks a needed key is damaged."""
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{file.parent} has no {file.name}") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {file}: {error}") from None
-    if not isinstance(tree, dict):
-        raise RunError(f"{file} does not hold a JSON object")
-    if missing := [key for key in needed if key not in tree]:
-        raise RunError(f"{file} is damaged: it has no {', '.join(missing)}")
-    return tree
 
 
 def write_json(file: Path, tree: Mapping[str, Any]) -> None:
@@ -106,6 +91,8 @@ def why_no_run(path: Path) -> str:
         )
     if (path / STAGES_FILE).is_file():
         return f"{path} is not a run yet: what comes first has not ended; go on with `smallvit resume {path}`"
+    if _never_began(path):
+        return f"nothing was started in {path} yet: give the command that was to start it again"
     inside = runs_inside(path)
     hint = f" (it holds the runs {', '.join(inside)})" if inside else ""
     return f"{path} is not a run folder: it has no recipe.json{hint}"
@@ -158,11 +145,11 @@ def _check_content(path: Path, overwrite: bool) -> None:
         used = path.is_dir() and any(not _is_bare_lock(entry) for entry in path.iterdir())
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from None
-    if used and not overwrite:
+    if used and not overwrite and not _never_began(path):
         resume = f", or go on with `smallvit resume {path}`" if is_run(path) else ""
         raise RunError(f"{path} is already used. Choose another --out, or give --overwrite{resume}")
-    if strangers := _strangers(path):
-        raise RunError(f"{path} holds what no run wrote ({', '.join(strangers[:3])}): nothing was deleted")
+    if found := _strangers(path):
+        raise RunError(f"{path} holds what no run wrote ({', '.join(found[:3])}): nothing was deleted")
 
 
 def _empty_all(path: Path) -> None:
@@ -218,21 +205,26 @@ def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in _MARKS)
 
 
+def _never_began(path: Path) -> bool:
+    """Whether a kill came between the claim of the folder and the last file of the plan, which makes it a run."""
+    return (path / LOCK).is_file() and not is_run(path) and not _strangers(path)
+
+
 def _strangers(path: Path) -> list[str]:
     """Names in a folder that no run and no group wrote; only the runs that a group names are its own."""
     if not path.is_dir():
         return []
     members = _members(path)
     ours = _OURS if is_run(path) else _FIRST
-    strangers: list[str] = []
+    found: list[str] = []
     for entry in sorted(path.iterdir()):
         if entry.name in members and entry.is_dir():
-            strangers += [f"{entry.name}/{name}" for name in _strangers(entry)]
+            found += [f"{entry.name}/{name}" for name in _strangers(entry)]
         elif entry.is_symlink() and entry.name == LOCK.parent.name:
-            strangers.append(entry.name)  # what lies behind it may be anything
-        elif entry.name not in ours and not _PART.fullmatch(entry.name) and not _is_bare_lock(entry):
-            strangers.append(entry.name)
-    return strangers
+            found.append(entry.name)  # what lies behind it may be anything
+        elif entry.name not in ours and not PART.fullmatch(entry.name) and not _is_bare_lock(entry):
+            found.append(entry.name)
+    return found
 
 
 def _members(path: Path) -> set[str]:
@@ -242,10 +234,7 @@ def _members(path: Path) -> set[str]:
 
 def _named(file: Path, key: str) -> set[str]:
     try:
-        names = json.loads(file.read_text(encoding="utf-8"))[key]
-        return {name for name in names if name == Path(name).name}
-    except (OSError, ValueError, KeyError, TypeError):
+        names = read_json(file, key)[key]
+        return {name for name in names if isinstance(name, str) and name == Path(name).name and name != ".."}
+    except RunError:
         return set()
-
-
-_PART = re.compile(r"\..+\.\d+\.part")  # what a kill leaves of `replacing`

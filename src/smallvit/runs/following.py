@@ -5,7 +5,6 @@ Their folders are the only source, and only what was appended since the last loo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smallvit import console
+from smallvit.runs.shapes import Progress
 from smallvit.runs.staged import run_name
 
 LOADING, JUDGING = "loading torch and its images", "judging the model, writing the report"
@@ -52,13 +52,13 @@ class Follower:
 
     def _take(self, line: bytes) -> None:
         try:
-            record = json.loads(line)
-            self.step, self.steps = record["step"], record.get("steps", self.steps)
-        except (ValueError, KeyError, TypeError):  # it is only looked at here; reading the run says what is wrong
+            record = Progress.model_validate_json(line)
+        except ValueError:  # it is only looked at here; reading the run says what is wrong
             return
-        if "val_accuracy" in record:
-            self.course.append((self.share, record["val_accuracy"]))
-            self.note = f"val {record['val_accuracy']:.1%}"
+        self.step, self.steps = record.step, record.steps or self.steps
+        if record.val_accuracy is not None:
+            self.course.append((self.share, record.val_accuracy))
+            self.note = f"val {record.val_accuracy:.1%}"
         elif self.note == self.before:
             self.note = ""
         if self.step >= self.steps:
@@ -115,7 +115,7 @@ class Bars:
         self.begun += 1
         self.active[path] = (
             Follower(path, self.before),
-            self.progress.add_task(run_name(path), total=1, note=self.before),
+            self.progress.add_task(console.printable(run_name(path)), total=1, note=self.before),
         )
         waiting = waiting_in_words(self.total, self.begun, self.jobs)
         self.progress.update(self.queue, note=waiting, visible=bool(waiting))

@@ -71,10 +71,7 @@ def diagnosis_of(folder: Path) -> Diagnosis | None:
     record = read_group(folder)
     if "diagnosis" not in record:
         return None
-    try:
-        asked = Diagnosis(**record["diagnosis"])
-    except TypeError as error:
-        raise RunError(f"cannot read {folder / 'group.json'}: {error}") from None
+    asked = Diagnosis(**record["diagnosis"])
     if asked.against not in record["members"]:
         raise RunError(f"{folder / 'group.json'}: {asked.against!r} is none of its runs")
     return asked
@@ -82,7 +79,13 @@ def diagnosis_of(folder: Path) -> Diagnosis | None:
 
 def run_members(folder: Path, jobs: int, on: str = LOCAL) -> None:
     """Run the unfinished members, `jobs` at a time, on this machine or a cluster."""
-    waiting = [member.path for member in members_of(folder) if not RunFolder(member.path).finished]
+    members = [member.path for member in members_of(folder)]
+    if unplanned := [path.name for path in members if not (path / "recipe.json").is_file()]:
+        raise RunError(
+            f"{folder} was stopped before all of its runs were planned ({', '.join(unplanned[:3])}): nothing was trained "
+            "yet; give the command that started it again, with --overwrite"
+        )
+    waiting = [path for path in members if not RunFolder(path).finished]
     run_folders(waiting, jobs, on, go_on=f"smallvit resume {folder}")
 
 

@@ -22,8 +22,9 @@ from smallvit.evaluation.metrics import summary
 from smallvit.evaluation.model_file import load_model
 from smallvit.evaluation.predictor import Predictor
 from smallvit.planning.moved import is_same
-from smallvit.planning.plan import read_plan, read_split
+from smallvit.planning.plan import read_plan
 from smallvit.planning.resolve import check_device
+from smallvit.planning.stored_split import read_split
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
@@ -68,7 +69,7 @@ def device_for(asked: str, run: RunFolder | None = None) -> torch.device:
     """
     if asked != "auto":
         return check_device(asked)
-    kind = torch.device(run.recipe.device).type if run else "cuda" if torch.cuda.is_available() else "cpu"
+    kind = run.recipe.device.partition(":")[0] if run else "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return check_device(kind)
     except UsageError:

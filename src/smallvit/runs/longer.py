@@ -13,7 +13,8 @@ from smallvit.errors import RunError, UsageError
 from smallvit.planning.choices import Choice
 from smallvit.planning.length import Clock
 from smallvit.planning.moved import check_same_images, current_place
-from smallvit.planning.plan import Prepared, prepare, read_split
+from smallvit.planning.plan import Prepared, prepare
+from smallvit.planning.stored_split import read_split
 from smallvit.recipe import FLAGS, PretrainSpec, Recipe, flat, validate, with_settings
 from smallvit.runs.execution import check_logs, run_planned, train_along
 from smallvit.runs.folder import RunFolder, check_free, claimed

@@ -15,7 +15,8 @@ from smallvit.errors import RunError, UsageError
 from smallvit.recipe import flat
 from smallvit.runs.atomic import write_text
 from smallvit.runs.axes import Place, place_from, place_named
-from smallvit.runs.folder import RunFolder, read_json
+from smallvit.runs.folder import RunFolder
+from smallvit.runs.stored import read_json
 
 
 class Member(NamedTuple):
@@ -30,15 +31,9 @@ def is_group(folder: Path) -> bool:
 def read_group(folder: Path) -> dict[str, Any]:
     """group.json with the names of its members, and under `axes` their places by name."""
     file = folder / "group.json"
-    try:
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        names = [str(name) for name in record["members"]]
-        stored = record.get("axes")
-        places = {name: _derived(name) if stored is None else place_from(stored[name], str(file)) for name in names}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"cannot read {file}: {error}") from None
-    if outside := [name for name in names if name != Path(name).name]:
-        raise RunError(f"{file}: {outside[0]!r} is no folder of this group")
+    record = read_json(file)
+    names, stored = record["members"], record.get("axes")
+    places = {name: _derived(name) if stored is None else place_from(stored[name], str(file)) for name in names}
     if len(set(places.values())) < len(names):
         raise RunError(f"{file}: two runs of it stand at the same place")
     return record | {"members": names, "axes": places}
@@ -66,7 +61,9 @@ def members_of(folder: Path) -> list[Member]:
 
 def final_members(folder: Path) -> list[Member]:
     """Those that count: without what they started from."""
-    return [member for member in members_of(folder) if member.place.stage is None]
+    if members := [member for member in members_of(folder) if member.place.stage is None]:
+        return members
+    raise RunError(f"{folder} is a group without runs: nothing was started in it")
 
 
 def replicate_members(folder: Path) -> list[Member]:
@@ -91,7 +88,7 @@ def fold_results(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder} holds no folds: each of its runs has results of its own")
     if not (folder / "results.json").is_file():
         raise RunError(f"{folder} has no results of its folds together: go on with `smallvit resume {folder}`")
-    return read_json(folder / "results.json", "evaluated_part", "parts")
+    return read_json(folder / "results.json", "folds", "runs", "label_errors", "suspected_labels")
 
 
 def folds_together(runs: Sequence[RunFolder]) -> Path | None:

@@ -42,6 +42,8 @@ class TrainingImages(NamedTuple):
         """For every image the k training images of the largest cosine, the nearest first."""
         if k < 1:
             raise UsageError(f"{k} nearest training images: at least 1 must be asked for")
+        if features_ND.shape[1] != self.unit_MD.shape[1]:
+            raise RunError(f"{KEPT} of the run does not hold features of its model: remove the file")
         found: list[tuple[Neighbour, ...]] = []
         for some_BD in features_ND.split(1024):
             cosine_Bk, place_Bk = (F.normalize(some_BD, dim=1) @ self.unit_MD.T).topk(min(k, len(self.files)), dim=1)
@@ -104,7 +106,8 @@ def _read(path: Path, about: Mapping[str, str]) -> TrainingImages | None:
         )
         lengths = {len(part) for part in (found.unit_MD, found.rows_M, found.labels_M, found.files)}
         fits = len(lengths) == 1 and found.unit_MD.ndim == 2 and int(found.labels_M.min()) >= 0
-        fits = fits and int(found.labels_M.max()) < len(found.class_names)
+        fits = fits and int(found.labels_M.max()) < len(found.class_names) and found.unit_MD.dtype == torch.float32
+        fits = fits and all(isinstance(name, str) for name in (*found.files, *found.class_names))
     except (RunError, KeyError, TypeError, RuntimeError):
         return None
     return found if fits and {key: header.get(key) for key in about} == about else None

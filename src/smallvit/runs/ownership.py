@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from smallvit.errors import RunError
+from smallvit.runs.atomic import remove_parts
 
 LOCK = Path("state", "lock")
 
@@ -29,7 +30,8 @@ def sole_owner(folder: Path) -> Iterator[None]:
     with file:
         if not _lock(file) or not _is_still_at(file, place):
             raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
-        _remove_parts(folder)
+        for inside in (folder, place.parent, folder / "findings"):
+            remove_parts(inside)
         yield
 
 
@@ -69,9 +71,3 @@ def _is_still_at(file: TextIO, place: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), place.stat())
     except OSError:
         return False
-
-
-def _remove_parts(folder: Path) -> None:
-    """What a kill in the middle of a write has left behind."""
-    for part in [*folder.glob(".*.part"), *(folder / "state").glob(".*.part")]:
-        part.unlink(missing_ok=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smallvit.errors import RunError, UsageError
+from smallvit.errors import UsageError
 from smallvit.evaluation.measures import Measured, measures
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.stored_answers import read_answers
 
 SAME_IMAGES = "train both on the same data with the same --test, --val and --folds"
 
@@ -67,13 +68,6 @@ def same_images(first: RunFolder, second: RunFolder) -> Pair:
 
 def read_said(run: RunFolder) -> Said:
     """In the order of the rows."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        stored: dict[str, Any] = load_file(run.path / "predictions.safetensors")
-        rows_N, labels_N, probabilities_NK = (stored[name] for name in ("rows", "labels", "probabilities"))
-    except (OSError, SafetensorError, KeyError) as error:
-        raise RunError(f"{run.path} has no predictions to compare: {error}") from None
+    _, rows_N, labels_N, probabilities_NK = read_answers(run.path)
     order = np.argsort(rows_N, kind="stable")
     return Said(rows_N[order], labels_N[order], probabilities_NK[order])

@@ -31,7 +31,7 @@ def relocate(folder: str | Path, data: str | Path | None) -> None:
     seen: dict[str, None] = {}
     for run in runs:
         if run.recipe.data.fingerprint not in seen:  # most take their images alike
-            check_same_images(run, place, images_at(place, run.recipe))
+            check_same_images(run, place, images_at(place, run))
             seen[run.recipe.data.fingerprint] = None
     relocate_known(runs, place)
     say(f"the images of {folder} are at {place} now: they are the same, and this is remembered")

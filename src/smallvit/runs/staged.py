@@ -10,14 +10,13 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from smallvit.console import duration
-from smallvit.errors import RunError
-from smallvit.mistakes import mistakes_in_words
 from smallvit.recipe import Recipe, Section, flat
 from smallvit.runs.atomic import write_text
 from smallvit.runs.folder import STAGES_FILE, RunFolder
+from smallvit.runs.stored import read_as
 
 
 class Ahead(Section):
@@ -48,14 +47,7 @@ def is_unplanned(folder: Path) -> bool:
 
 
 def read_stages(folder: Path) -> Staged:
-    file = folder / STAGES_FILE
-    try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-        return Staged.model_validate(tree)
-    except ValidationError as error:
-        raise RunError(f"cannot read {file}: {mistakes_in_words(error, Staged, tree)}") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot read {file}: {error}") from None
+    return read_as(folder / STAGES_FILE, Staged)
 
 
 def write_stages(folder: Path, staged: Staged) -> None:
@@ -90,7 +82,7 @@ def _told(stage: RunFolder) -> str:
     results, resolved = stage.results, flat(stage.read("recipe.json", "resolved")["resolved"])
     took, part = duration(results["timing"]["train_seconds"]), results["evaluated_part"]
     judged = f"{results['parts'][part]['accuracy']:.1%} of the {part} images right" if part else "not judged"
-    if results["judged_by"] == "k-NN":
+    if results.get("judged_by") == "k-NN":
         what = f"pretraining with {resolved['objective.name']} at {resolved['data.img_size']} px"
         return f"{what} ({took}; a k-NN on its features: {judged})"
     return f"the teacher, {resolved['model.name']} ({took}; {judged})"

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from smallvit.errors import RunError
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.shapes import FindingFile
+from smallvit.runs.stored import read_as
 
 FINDINGS = "findings"  # the folder
 VERSION = 3  # raised when names or meanings of what is stored change; 1 had none
@@ -33,12 +35,10 @@ def read_findings(run: RunFolder) -> dict[str, StoredFinding] | None:
         name = f"{FINDINGS}/{path.name}"
         if run.read(name).get("version") != VERSION:
             return None
-        about = run.read(name, "verdict", "weight", "numbers", "labels")
+        about = read_as(path, FindingFile)
         try:
             arrays = load_file(path.with_suffix(".safetensors"))
         except (OSError, SafetensorError) as error:
             raise RunError(f"cannot read {path.with_suffix('.safetensors')}: {error}") from None
-        findings[path.stem] = StoredFinding(
-            about["verdict"], about["weight"], about["numbers"], about["labels"], arrays
-        )
+        findings[path.stem] = StoredFinding(about.verdict, about.weight, about.numbers, about.labels, arrays)
     return findings

@@ -159,7 +159,10 @@ class Looker:
         """None where the features were kept and the images have been moved since."""
         if self.images is None:
             return [None] * len(near)
-        pixels = self.images.images_NCSS[torch.tensor([one.row for one in near])].numpy()
+        rows = torch.tensor([one.row for one in near])
+        if not 0 <= int(rows.min()) <= int(rows.max()) < len(self.images):  # a folder may be a stranger's
+            return [None] * len(near)
+        pixels = self.images.images_NCSS[rows].numpy()
         return [_picture(pixels[place : place + 1]) for place in range(len(near))]
 
 

@@ -18,8 +18,9 @@ import numpy as np
 
 from smallvit.errors import RunError
 from smallvit.opened import Run
-from smallvit.runs.folder import claimed, make_folder, read_json, write_json
+from smallvit.runs.folder import claimed, make_folder, write_json
 from smallvit.runs.ownership import LOCK
+from smallvit.runs.stored import read_json
 
 ABOUT = "estimator.json"
 CLASS_KINDS = "iufbU"  # of labels: numbers, truth values, text

@@ -17,7 +17,8 @@ from pydantic import Field, ValidationError
 from smallvit.console import bar, quiet, say
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.errors import RunError, SmallvitError, UsageError, nearest
-from smallvit.recipe import Section, parse_duration
+from smallvit.recipe import Section
+from smallvit.recipes.durations import parse_duration
 from smallvit.runs.atomic import write_text
 from smallvit.runs.axes import Place
 from smallvit.runs.environment import environment

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
 from smallvit.console import several
 from smallvit.errors import RunError
 from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import Backbone
+from smallvit.runs.stored import first_mistake
 from smallvit.training.loop import Training
 from smallvit.training.selection import Best
 
@@ -35,10 +37,11 @@ def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) ->
 
 def load_state(path: Path, t: Training) -> dict[str, Any]:
     tensors, header = read_tensors(path)
+    stored = _checked(path, header)
     if header.get("total") not in (t.planned, t.decision.total if t.decision else t.planned):
         raise RunError(f"{path} belongs to a run of {several(header.get('total') or 0, 'step')}, not of {t.total}")
     _fill(path, t, tensors)
-    t.done = int(header["done"])
+    t.done = stored.done
     t.best = Best.stored(header["best"])
     return dict(header.get("log", {}))
 
@@ -47,6 +50,7 @@ def go_on_from(path: Path, t: Training) -> str:
     """Begin where another run ended, in a training that has taken no step; what was taken over, in words."""
     tensors, header = read_tensors(path)
     if "done" in header:
+        _checked(path, header)
         _fill(path, t, tensors)
         return f"all of its training after {several(int(header['done']), 'step')}; the learning rate runs its course once more"
     try:
@@ -62,15 +66,59 @@ def _fill(path: Path, t: Training, tensors: Mapping[str, Tensor]) -> None:
         t.step.load_state_dict(_under("step", tensors))
         if t.ema is not None:
             t.ema.module.load_state_dict(_under("ema", tensors))
+        for name, parameter in _trained(t).items():
+            slots = _under(f"optimizer/{name}", tensors)
+            t.optimizer.state[parameter] = {
+                # The step counters of a fused optimizer live with the parameter, all slots in its memory layout.
+                slot: value.clone().to(parameter.device)
+                if value.ndim == 0
+                else torch.empty_like(parameter).copy_(value)
+                for slot, value in slots.items()
+            }
     except RuntimeError as error:  # names or shapes differ: another version of the model
         raise RunError(f"{path} does not fit the model of its recipe: {error}") from None
-    for name, parameter in _trained(t).items():
-        slots = _under(f"optimizer/{name}", tensors)
-        t.optimizer.state[parameter] = {
-            # The step counters of a fused optimizer live with the parameter, all slots in its memory layout.
-            slot: value.clone().to(parameter.device) if value.ndim == 0 else torch.empty_like(parameter).copy_(value)
-            for slot, value in slots.items()
-        }
+    if broken := [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]:
+        raise RunError(f"{path} is damaged: {broken[0]} holds values that are no numbers")
+
+
+class Window(BaseModel):
+    """What the records of a run need to go on."""
+
+    window: list[dict[str, float]]
+    epoch_loss: float
+    epoch_steps: Annotated[int, Field(ge=0)]
+    clock: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    mark: tuple[int, float] | None = None
+
+
+class StoredBest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    epoch: int
+    accuracy: float
+    highest: float
+    recent: list[float]
+
+
+class StateHeader(BaseModel):
+    """Of version 0.1 `best` is accuracy, loss and epoch."""
+
+    done: Annotated[int, Field(ge=0)]
+    total: Annotated[int, Field(ge=1)]
+    best: StoredBest | tuple[float, float, int]
+    log: Window | Annotated[dict[str, Any], Field(max_length=0)] = {}
+
+    @model_validator(mode="after")
+    def _within(self) -> StateHeader:
+        if self.done > self.total:
+            raise ValueError(f"{self.done} steps of {self.total} are done")
+        return self
+
+
+def _checked(path: Path, header: Mapping[str, Any]) -> StateHeader:
+    try:
+        return StateHeader.model_validate(header)
+    except ValidationError as error:
+        raise RunError(f"{path} is damaged: {first_mistake(error)}") from None
 
 
 def _trained(t: Training) -> dict[str, torch.nn.Parameter]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
+from smallvit.errors import RunError
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.floors import beside
 from smallvit.evaluation.metrics import summary, worst_mistakes
@@ -110,8 +111,11 @@ def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:
     best = folder / "state" / "best.safetensors"
     if t.recipe.select == "best" and best.is_file():
         tensors, header = read_tensors(best)
-        t.evaluated.model.load_state_dict(tensors)
-        return "best", int(header["epoch"]) + 1
+        try:
+            t.evaluated.model.load_state_dict(tensors)
+            return "best", int(header["epoch"]) + 1
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{best} does not fit the model of its recipe: {error}") from None
     return "last", -(-t.done // len(t.loader))  # an epoch that was cut short counts
 
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 
 from smallvit.console import say, several
-from smallvit.errors import RunError
 from smallvit.runs.atomic import write_text
+from smallvit.runs.stored import read_json
 from smallvit.training.loop import Decision, Training
 
 FILE = "decision.json"
@@ -23,14 +23,8 @@ def read_decision(folder: Path) -> Decision | None:
     path = folder / FILE
     if not path.is_file():
         return None
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        at, total = int(stored["at"]), int(stored["total"])
-        if not 0 < at < total:
-            raise ValueError(f"a run of {total} steps decides nothing after step {at}")
-        return Decision(at, total)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"cannot read {path}: {error}") from None
+    stored = read_json(path)
+    return Decision(stored["at"], stored["total"])
 
 
 def is_due(t: Training, spent: float) -> bool:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -19,7 +19,8 @@ from torch import Tensor
 from smallvit.console import bar, say
 from smallvit.errors import Collapsed, Diverged, Interrupted
 from smallvit.recipe import resolved
-from smallvit.runs.atomic import append_line, read_lines, write_text
+from smallvit.runs.atomic import append_line, write_text
+from smallvit.runs.stored import read_records
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.loop import Tick, Training, train
 from smallvit.training.replan import decide, is_due, read_decision, write_decision
@@ -238,7 +239,7 @@ def all_finite(module: torch.nn.Module) -> bool:
 
 def _forget_after(path: Path, step: int) -> None:
     """Drop records of steps that will be taken again."""
-    kept = [record for record in read_lines(path) if record["step"] <= step]
+    kept = [record for record in read_records(path) if record["step"] <= step]
     write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
@@ -254,21 +255,28 @@ def fixed_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def heeded_signals() -> list[signal.Signals]:
+    """Those that ask for a stop; not what somebody (nohup) wants ignored."""
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    return [number for name in names if signal.getsignal(number := signal.Signals[name]) is not signal.SIG_IGN]
+
+
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM ask for a stop after the step under way; a second one stops at once."""
+    """Ctrl-C, SIGTERM and a terminal that is closed ask for a stop after the step under way; a second one stops at once."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        say("stopping after this step (once more to stop at once)")
+        with suppress(OSError):  # the terminal may be gone
+            say("stopping after this step (once more to stop at once)")
 
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in heeded_signals()}
     try:
         yield stop
     finally:

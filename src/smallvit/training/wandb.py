@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from smallvit.errors import RunError, UsageError
+from smallvit.runs.stored import read_json
 
 
 class WandbLog:
@@ -49,4 +49,4 @@ class WandbLog:
 
 
 def _recipe(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "recipe.json").read_text(encoding="utf-8"))["resolved"])
+    return dict(read_json(folder / "recipe.json")["resolved"])

@@ -8,20 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from smallvit.errors import RunError
+from smallvit.errors import RunError, UsageError
 from smallvit.recipe import Recipe, flat, validate
 from smallvit.runs.atomic import write_text
 from smallvit.runs.axes import Place
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import Follower
+from smallvit.runs.stored import read_as
 from smallvit.tuning.search import Trial
 from smallvit.tuning.space import Space, make_space
 
-Kind = TypeVar("Kind", bound=BaseModel)
 FILE, TRIAL, FINAL = "tune.json", "trial.json", "final"
 
 
@@ -49,6 +49,11 @@ class Stored(BaseModel):
     ended_early: bool = False
     problem: str = ""
     seconds: float = Field(default=0.0, ge=0)
+
+
+class Spent(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    seconds: float = Field(ge=0)
 
 
 class Tuning(NamedTuple):
@@ -82,8 +87,8 @@ class Tuning(NamedTuple):
     def spent(self) -> float:
         """Seconds of the budget that earlier processes used."""
         try:
-            return float(json.loads((self.path / "spent.json").read_text(encoding="utf-8"))["seconds"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return read_as(self.path / "spent.json", Spent).seconds
+        except RunError:
             return 0.0
 
     def spend(self, seconds: float) -> None:
@@ -123,8 +128,11 @@ def write_asked(folder: Path, asked: Asked) -> Tuning:
 
 
 def open_tuning(folder: Path) -> Tuning:
-    asked = _read(folder / FILE, Asked)
-    return Tuning(folder, asked, make_space(asked.space, asked.parameters))
+    asked = read_as(folder / FILE, Asked)
+    try:
+        return Tuning(folder, asked, make_space(asked.space, asked.parameters))
+    except UsageError as error:
+        raise RunError(f"{folder / FILE} is damaged: {error}") from None
 
 
 def write_trial(folder: Path, trial: Stored) -> None:
@@ -133,7 +141,7 @@ def write_trial(folder: Path, trial: Stored) -> None:
 
 
 def stored_trial(folder: Path) -> Stored:
-    return _read(folder / TRIAL, Stored)
+    return read_as(folder / TRIAL, Stored)
 
 
 def update_trial(folder: Path, changes: Mapping[str, Any]) -> None:
@@ -147,10 +155,9 @@ def trial_number(path: Path) -> int:
 def accuracy_of(path: Path) -> float:
     """Of a finished run, on what judges a trial: validation images, or those that its fold left out."""
     results = RunFolder(path).results
-    try:
-        return float(results["parts"][results["evaluated_part"]]["accuracy"])
-    except (KeyError, TypeError, ValueError):
-        raise RunError(f"{path / 'results.json'} is damaged: it has no accuracy to judge the trial by") from None
+    if results["evaluated_part"] is None:
+        raise RunError(f"{path / 'results.json'} is damaged: it has no accuracy to judge the trial by")
+    return float(results["parts"][results["evaluated_part"]]["accuracy"])
 
 
 def _course(runs: list[Path], done: list[float]) -> tuple[tuple[float, float], ...]:
@@ -160,13 +167,3 @@ def _course(runs: list[Path], done: list[float]) -> tuple[tuple[float, float], .
     follower = Follower(runs[0])
     follower.look()
     return tuple(follower.course)
-
-
-def _read(file: Path, kind: type[Kind]) -> Kind:
-    try:
-        return kind.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise RunError(f"cannot read {file}: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RunError(f"{file} is damaged: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -87,7 +87,7 @@ def read_space(name: str | Path) -> Space:
     text = _text(name)
     try:
         tree = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the space {name} is not valid TOML: {error}") from None
     return make_space(str(name), {key: table for key, table in tree.items() if key != "about"})
 

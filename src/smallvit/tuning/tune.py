@@ -22,7 +22,8 @@ from smallvit.planning.cut_short import most_trials
 from smallvit.planning.flags import make_recipe
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan, show_plan
-from smallvit.recipe import Recipe, parse_duration, with_settings
+from smallvit.recipe import Recipe, with_settings
+from smallvit.recipes.durations import parse_duration
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Side, compare_two
 from smallvit.runs.executor import Launch, Listed, run_all, wait_for_others

@@ -1,0 +1,164 @@
+"""Bad images through check, train, pretrain and predict: each is used or listed with its reason, and used ones are read right.
+
+    python benchmarks/reliability/bad_images.py [--keep FOLDER]
+
+The corpus (corpus.py) lies among good images, since more than 5 % of unreadable files stop a training. What is used is compared with
+Pillow's own reading: pixel by pixel, after the orientation that EXIF tells, transparent pixels on white.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from corpus import corpus, encoded
+from PIL import Image, ImageOps
+from storing import Done, command, store, table
+
+from smallvit.data.files import shown
+from smallvit.data.images import SUFFIXES, WIDE_MODES, Unreadable, fit_square, many_reads, read_header, read_image
+from smallvit.data.rasters import open_raster
+
+GOOD = 3000  # of each of two classes
+QUICK = ("--epochs", "1", "--model", "vit_pico", "--img-size", "8", "--threads", "1", "--batch-size", "256")
+
+
+def build(root: Path, good: int = GOOD) -> list[Path]:
+    bad = list(corpus(root))
+    for name, colour in (("a", 60), ("b", 180)):
+        for number in range(good):
+            image = Image.new("RGB", (8, 8), (colour, number % 256, number // 256))
+            (root / name / f"good-{number:05d}.png").write_bytes(encoded(image, "PNG"))
+    return bad
+
+
+def outcome(path: Path) -> str:
+    """used, listed, wrong (other pixels than Pillow's), or the name of an error that should not come."""
+    try:
+        read_header(path)
+        pixels = read_image(path, 24, "squash", 3)
+    except Unreadable as reason:
+        return "listed" if str(reason) else "listed without a reason"
+    except Exception as error:
+        return f"raised {type(error).__name__}"
+    expected = pillows(path)
+    return "used" if expected is None or torch.equal(pixels, expected) else "wrong"
+
+
+def pillows(path: Path) -> torch.Tensor | None:
+    """The same by Pillow alone; None where Pillow has no such reading: arrays, 16 bits, more than three channels."""
+    if open_raster(path) is not None:
+        return None
+    with Image.open(path) as image:
+        if image.mode in WIDE_MODES:
+            return None
+        upright = ImageOps.exif_transpose(image)
+        if upright.has_transparency_data:
+            paper = Image.new("RGBA", upright.size, "white")
+            upright = Image.alpha_composite(paper, upright.convert("RGBA"))
+        array = np.array(upright.convert("RGB"))
+    return fit_square(torch.from_numpy(array).permute(2, 0, 1), 24, "squash")
+
+
+def kind_of(path: Path) -> str:
+    return path.name.partition("-")[0] if path.name.startswith(KINDS) else "names and kinds of files"
+
+
+KINDS = (
+    "cut-",
+    "flipped-",
+    "noise-",
+    "zeros-",
+    "twice-",
+    "exif-",
+    "mode-",
+    "really-",
+    "moving",
+    "strip-",
+    "tiff-",
+    "bomb-",
+    "array-",
+    "lying-",
+)
+
+
+def read_all(paths: list[Path]) -> dict[str, Counter[str]]:
+    counts: dict[str, Counter[str]] = {}
+    with many_reads():
+        for path in paths:
+            if path.suffix.lower() in SUFFIXES and not path.is_dir():
+                counts.setdefault(kind_of(path), Counter())[outcome(path)] += 1
+    return counts
+
+
+def through_commands(root: Path, out: Path) -> dict[str, dict[str, Any]]:
+    """Exit status, seconds, and how many files each command says it left out."""
+    runs = {
+        "check": command("check", root, "--fast", "--json", timeout=900),
+        "train": command("train", root, *QUICK, "--out", out / "run", timeout=900),
+        "pretrain": command("pretrain", root, *QUICK, "--method", "simclr", "--out", out / "first", timeout=900),
+        "predict": command("predict", out / "run", root, "--csv", out / "answers.csv", "--threads", "1", timeout=900),
+    }
+    return {name: told(name, done, out) for name, done in runs.items()}
+
+
+def told(name: str, done: Done, out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"status": done.status, "seconds": round(done.seconds, 1), "crashed": done.crashed}
+    folder = {"train": out / "run", "pretrain": out / "first"}.get(name)
+    if folder and (folder / "split.json").is_file():
+        found["listed"] = len(json.loads((folder / "split.json").read_text(encoding="utf-8"))["skipped"])
+    elif name == "predict":
+        found["listed"] = sum(line.startswith("  ") for line in done.err.splitlines())
+    if done.crashed:
+        found["said"] = done.err[-2000:]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="leave the corpus and the runs in this folder")
+    parser.add_argument("--good", type=int, default=GOOD)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        place = given.keep or Path(temporary)
+        paths = build(place / "photos", given.good)
+        counts = read_all(paths)
+        commands = through_commands(place / "photos", place)
+    kinds = ("used", "listed", "wrong")
+    rows = [
+        [kind, sum(c.values()), *(c[k] for k in kinds), sum(v for k, v in c.items() if k not in kinds)]
+        for kind, c in sorted(counts.items())
+    ]
+    total = ["all", *(sum(row[place] for row in rows) for place in range(1, 6))]
+    print(table(["kind", "files", *kinds, "crashed"], [*rows, total]))
+    print(
+        table(
+            ["command", "status", "seconds", "crashed", "files left out"],
+            [[n, c["status"], c["seconds"], c["crashed"], c.get("listed", "–")] for n, c in commands.items()],
+        )
+    )
+    figures = {"files": total[1], "by_kind": {kind: dict(c) for kind, c in counts.items()}, "commands": commands}
+    odd = (
+        [
+            shown(path)
+            for path in paths
+            if path.suffix.lower() in SUFFIXES
+            and not path.is_dir()
+            and path.exists()
+            and outcome(path) not in ("used", "listed")
+        ]
+        if given.keep
+        else []
+    )
+    print("\n".join(odd))
+    print(store("bad-images", figures, "python benchmarks/reliability/bad_images.py"))
+
+
+if __name__ == "__main__":
+    main()

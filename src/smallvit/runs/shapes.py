@@ -1,0 +1,343 @@
+"""What the files of a run folder hold, a shape for each of them.
+
+Keys that are not named here are kept as they are: they are of a later version, or nobody computes with them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from smallvit.recipe import flat, validate
+
+Share = Annotated[float, Field(ge=-1e-9, le=1 + 1e-9)]  # a mean of shares is rounded
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
+Place = Annotated[int, Field(ge=0, lt=1 << 53)]
+Interval = Annotated[list[float], Field(min_length=2, max_length=2)]
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
+
+
+class Stored(BaseModel):
+    """A number is no text here, and nothing becomes what it is not."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
+
+
+# ---- the plan ----------------------------------------------------------------------------------------
+
+
+class StoredChoice(Stored):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    key: str
+    value: Any
+    why: str
+
+
+class StoredLine(Stored):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    what: str
+    value: str
+    why: str
+    brings: str
+    switch: str
+
+
+class StoredExplanation(Stored):
+    chosen: list[StoredLine]
+    left_out: list[StoredLine]
+
+
+class RecipeFile(Stored):
+    resolved: dict[str, Any]
+    choices: list[StoredChoice]
+    command: str = ""
+    asked: dict[str, Any] = {}
+    explained: StoredExplanation | None = None
+    cautions: list[str] = []
+
+    @model_validator(mode="after")
+    def _a_recipe(self) -> RecipeFile:
+        recipe = validate(self.resolved)
+        if missing := {"seed", "data", "model"} - recipe.model_fields_set:
+            raise ValueError(f"the recipe that it resolved to has no {min(missing)}")
+        if left := [key for key, value in flat(self.resolved).items() if value == "auto"]:
+            raise ValueError(f"{left[0]} is still auto in the recipe that it resolved to")
+        return self
+
+
+class StoredPart(Stored):
+    n: Count
+    how: str
+    counts: list[Count]
+    rows: list[Place]
+
+    @model_validator(mode="after")
+    def _counted(self) -> StoredPart:
+        if self.n != len(self.rows) or len({*self.rows}) != self.n:
+            raise ValueError(f"it should hold {self.n} different rows")
+        return self
+
+
+class StoredSkipped(Stored):
+    file: str
+    why: str
+
+
+class SplitFile(Stored):
+    class_names: list[str]
+    parts: dict[Literal["train", "val", "test", "left_out"], StoredPart]
+    source: str = ""
+    skipped: list[StoredSkipped] = []
+
+    @model_validator(mode="after")
+    def _apart(self) -> SplitFile:
+        taken: dict[int, str] = {}
+        for name, part in self.parts.items():
+            if (again := next((row for row in part.rows if row in taken), None)) is not None:
+                raise ValueError(f"row {again} is in the part {taken[again]} and in the part {name}")
+            taken |= dict.fromkeys(part.rows, name)
+            if part.n and len(part.counts) != len(self.class_names):
+                raise ValueError(f"the part {name} should count the images of {len(self.class_names)} classes")
+        return self
+
+
+class DecisionFile(Stored):
+    at: Annotated[int, Field(gt=0, lt=1 << 53)]
+    total: Annotated[int, Field(gt=0, lt=1 << 53)]
+
+    @model_validator(mode="after")
+    def _later(self) -> DecisionFile:
+        if self.at >= self.total:
+            raise ValueError(f"a run of {self.total} steps decides nothing after step {self.at}")
+        return self
+
+
+# ---- the results -------------------------------------------------------------------------------------
+
+
+class StoredFloor(Stored):
+    label: str
+    accuracy: Share | None = None  # None: it was not computed, and `why` says why
+    interval: Interval | None = None
+    why: str = ""
+
+
+class StoredClass(Stored):
+    name: str
+    n: Count
+    accuracy: Share | None
+    interval: Interval
+
+
+class StoredScores(Stored):
+    """Of a part that was judged."""
+
+    n: Annotated[int, Field(ge=1, le=1 << 53)]
+    accuracy: Share
+    interval: Interval
+    loss: float
+    balanced_accuracy: Share | None = None
+    balanced_interval: Interval | None = None
+    macro_f1: Share | None = None
+    macro_f1_interval: Interval | None = None
+    auroc: Share | None = None
+    auroc_interval: Interval | None = None
+    per_class: list[StoredClass] = []
+    confusion: list[list[Count]] = []
+    of_fold: dict[str, Share] = {}
+
+    @model_validator(mode="after")
+    def _square(self) -> StoredScores:
+        if self.confusion and any(len(row) != len(self.confusion) for row in self.confusion):
+            raise ValueError("confusion should have as many columns as rows")
+        return self
+
+
+class StoredWeights(Stored):
+    which: str
+    ema: bool
+    epoch: Count
+
+
+class StoredTiming(Stored):
+    train_seconds: Seconds
+
+
+class StoredModel(Stored):
+    name: str
+    parameters: Count
+    grid: list[Count] = []
+
+
+class StoredBin(Stored):
+    n: Count
+    confidence: Share
+    accuracy: Share
+
+
+class StoredReliability(Stored):
+    ece: float
+    ece_if_perfect: float
+    loss: float
+    bins: list[StoredBin]
+
+    @model_validator(mode="after")
+    def _of_images(self) -> StoredReliability:
+        if not any(one.n for one in self.bins):
+            raise ValueError("its bins hold no images")
+        return self
+
+
+class StoredFit(Stored):
+    n: Count
+
+
+class StoredCalibration(Stored):
+    part: str
+    bins: str
+    before: StoredReliability
+    after: StoredReliability | None = None
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    fitted_on: StoredFit | None = None
+    not_fitted: str = ""
+    used: bool = False
+
+    @model_validator(mode="after")
+    def _says_on_what(self) -> StoredCalibration:
+        if self.temperature is not None and self.fitted_on is None:
+            raise ValueError("it has a temperature and does not say what it was fitted on")
+        return self
+
+
+class StoredExample(Stored):
+    label: str
+    file: str
+
+
+class StoredMistake(Stored):
+    file: str
+    true: str
+    predicted: str
+    probability: Share
+    true_probability: Share
+
+
+class StoredSuspect(Stored):
+    file: str
+    given: str
+    said: str
+    probability: Share
+    given_probability: Share
+
+
+class StoredShown(Stored):
+    title: str
+    words: str
+    columns: Annotated[list[str], Field(min_length=1)]
+
+
+class NoCalibration(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ResultsFile(Stored):
+    """Of a run, or of folds together."""
+
+    evaluated_part: str | None
+    parts: dict[str, StoredScores]
+    weights: StoredWeights
+    timing: StoredTiming
+    model: StoredModel
+    judged_by: str = "classifier"
+    floors: dict[str, StoredFloor] = {}
+    calibration: StoredCalibration | NoCalibration = NoCalibration()
+    examples: list[StoredExample] = []
+    mistakes: list[StoredMistake] = []
+    label_errors: list[StoredSuspect] = []
+    suspected_labels: Count = 0
+    shown: StoredShown | None = None
+    collapse: str = ""
+    folds: Annotated[int, Field(ge=2, le=1000)] | None = None
+    runs: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _judged(self) -> ResultsFile:
+        if self.evaluated_part is not None and self.evaluated_part not in self.parts:
+            raise ValueError(f"it was judged on the part {self.evaluated_part!r} and says nothing of it")
+        return self
+
+
+class StoredProbe(StoredFloor):
+    n: Count
+
+
+class StoredDiagnosis(Stored):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    against: str
+    images: Annotated[int, Field(ge=1)]
+
+
+class GroupFile(Stored):
+    members: list[Annotated[str, Field(min_length=1, max_length=255)]]
+    axes: dict[str, dict[str, Any]] | None = None  # None: of version 0.1
+    title: str = ""
+    command: str = ""
+    difference: str = ""
+    diagnosis: StoredDiagnosis | None = None
+
+    @model_validator(mode="after")
+    def _inside(self) -> GroupFile:
+        for name in self.members:
+            if name != Path(name).name or name == ".." or "\0" in name:
+                raise ValueError(f"{name!r} is no folder of this group")
+        if self.axes is not None and (lost := [name for name in self.members if name not in self.axes]):
+            raise ValueError(f"axes does not say where {lost[0]!r} stands")
+        return self
+
+
+class ProbeFile(Stored):
+    part: str
+    knn: StoredProbe | None = None
+    linear: StoredProbe | None = None
+    floors: dict[str, StoredFloor] = {}
+
+
+class FindingFile(Stored):
+    """Of a diagnosis; `version` is asked for first."""
+
+    verdict: str
+    weight: float
+    numbers: dict[str, Annotated[float, Field(allow_inf_nan=True)]]
+    labels: dict[str, list[str]]
+
+
+class Progress(Stored):
+    """How far a run is: what is looked at while it writes."""
+
+    step: Annotated[int, Field(ge=1, lt=1 << 53)]
+    steps: Annotated[int, Field(ge=1, lt=1 << 53)] | None = None
+    val_accuracy: Share | None = None
+
+
+class Record(Progress):
+    """A line of metrics.jsonl. What else was measured stands in it, too."""
+
+    kind: str
+    epoch: Count = 0
+    seconds: Seconds
+    parts: dict[str, Annotated[float, Field(allow_inf_nan=True)]] = {}
+    spread: float | None = None
+    effective_rank: float | None = None
+
+
+SHAPES: dict[str, type[BaseModel]] = {
+    "recipe.json": RecipeFile,
+    "split.json": SplitFile,
+    "results.json": ResultsFile,
+    "probe.json": ProbeFile,
+    "decision.json": DecisionFile,
+    "group.json": GroupFile,
+}
+FLOORS = TypeAdapter(dict[str, StoredFloor])
