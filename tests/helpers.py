@@ -122,10 +122,11 @@ def ends_well(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def fails(outcome: Outcome, status: int, *phrases: str) -> None:
+def fails(outcome: Outcome, status: int, *phrases: str) -> Outcome:
     """One message, no traceback, the right exit status."""
     assert outcome.status == status, outcome
     assert "Traceback" not in outcome.out + outcome.err
     assert outcome.err.count("smallvit: ") == 1, outcome.err
     for phrase in phrases:
         assert phrase in outcome.err
+    return outcome

@@ -21,7 +21,7 @@ ADDED = PROJECT / "tests" / "added"
 TORCH_FREE = """
 import sys
 from smallvit.cli import app
-for words in (["train", "--help"], ["pretrain", "--help"], ["list", "methods"]):
+for words in (["train", "--help"], ["pretrain", "--help"], ["list", "methods"], ["list", "datasets"]):
     app(words, standalone_mode=False, prog_name="smallvit")
 assert "torch" not in sys.modules
 """
@@ -33,6 +33,7 @@ folder, common = Path(sys.argv[1]), dict(model="toy_vit", epochs=1, per_class=4,
 smallvit.pretrain("digits", method="toy_match", out=folder / "pretrained", **common)
 run = smallvit.train("digits", aux=["toy_quiet"], out=folder / "trained", **common)
 run.diagnose(images=16)
+assert smallvit.check("toy-squares", fast=True, show_progress=False).facts["parts"] == {"train": 16, "test": 8}
 """
 
 
@@ -57,7 +58,7 @@ def python(root: Path, *words: str | Path) -> str:
 
 def test_the_page_counts_the_files_that_each_kind_needs() -> None:
     page = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
-    kinds = ("model", "objective", "auxiliary loss", "measurement of the diagnosis")
+    kinds = ("model", "objective", "auxiliary loss", "measurement of the diagnosis", "named data set")
     counted = [int(re.search(rf"^\| {kind} \| (\d)", page, re.MULTILINE)[1]) for kind in kinds]  # type: ignore[index]
     added = [file for file in ADDED.rglob("*.*") if file.suffix in (".py", ".toml")]
     assert sum(counted) == len(added), "one of each kind lies in tests/added"
@@ -69,6 +70,7 @@ def test_help_and_list_name_the_losses_without_torch(with_added: Path) -> None:
     assert "dino, idmm, mae, mocov2, mocov3, simclr, supcon or toy_match." in shown
     assert "objective: Toy match: the features of two crops of an image should be equal, and as long as 1." in shown
     assert "auxiliary loss: Toy quiet: the features of every cell should be small." in shown
+    assert "toy-squares 16 train, 8 test; 2 classes. Squares that are dark or bright." in shown
 
 
 def test_what_was_added_is_on_the_page(with_added: Path, tmp_path: Path) -> None:

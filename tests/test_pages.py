@@ -74,6 +74,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, short: None) -> Path:
     parts = {f"{part}/{kind}": 10 for part in ("train", "val", "test") for kind in ("rose", "tulip")}
     make_folder(root / "flowers", parts)
     make_folder(root, {"new": 3})
+    (root / "lists").mkdir()
+    for part, rows in (("train", range(10)), ("val", range(10, 15)), ("test", range(15, 25))):
+        lines = [f"{kind}/{row:03d} {label}\n" for label, kind in enumerate(("cat", "dog")) for row in rows]
+        (root / "lists" / f"{part}.txt").write_text("".join(lines))
     shutil.copy(root / "new" / "000.png", root / "new.jpg")
     with contextlib.chdir(root):
         for name in ("a", "b"):

@@ -41,6 +41,10 @@ class DataSpec(Section):
     """Which images, how they are split, and how they are fitted to one size."""
 
     source: str = "mnist5k"
+    dir: str = ""  # where named sets lie; empty: $SMALLVIT_DATA, else ./data
+    lists: str = ""  # train.txt,val.txt,test.txt: lines with a path below the folder `source`, and a label
+    download: bool = False  # a named set that is missing is fetched; false once it is there
+    incomplete: bool = False  # a named set is taken whatever is missing of it
     val: Share | str = "auto"  # auto | none | share of the training part | name of a part
     test: Share | str = "auto"
     train_on: Literal["train", "train+val"] = "train"
@@ -59,9 +63,7 @@ class DataSpec(Section):
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Fit = "crop"
     flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
-    shifts: Shift = (
-        0  # pixels: the answers for the image moved so far to either corner count in the mean, too; 0 is off
-    )
+    shifts: Shift = 0  # pixels: the answers for images moved so far to either corner count in the mean, too; 0 is off
     calibrate: bool = True  # probabilities at the temperature that suits the validation part, where there is one
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
@@ -267,13 +269,13 @@ def resolved(value: T | Auto) -> T:
 
 # The flags of the command line, which are the everyday names in Python -> where they stand in the recipe.
 FLAGS = {
-    "data": "data.source", "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans",
-    "fit": "data.fit", "val": "data.val", "test": "data.test", "train_on": "data.train_on",
-    "per_class": "data.per_class", "fraction": "data.fraction", "epochs": "epochs", "batch_size": "batch_size",
-    "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",
+    "data": "data.source", "data_dir": "data.dir", "lists": "data.lists", "download": "data.download", "groups": "data.groups",
+    "model": "model.name", "img_size": "data.img_size", "in_chans": "data.in_chans", "fit": "data.fit", "val": "data.val",
+    "test": "data.test", "train_on": "data.train_on", "per_class": "data.per_class", "fraction": "data.fraction",
+    "epochs": "epochs", "batch_size": "batch_size", "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",
     "teacher": "aux.teacher.run", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
-    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision",
-    "groups": "data.groups", "folds": "data.folds", "compile": "compile", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+    "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision", "compile": "compile",
+    "folds": "data.folds", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip
 
 
@@ -283,10 +285,7 @@ FLAGS = {
 def build_recipe(
     preset: str | Path = "default", overrides: Mapping[str, Any] | None = None, flags: Mapping[str, str] = NO_FLAGS
 ) -> Recipe:
-    """The preset with dotted `overrides` on top, for example {"optimizer.lr": 1e-3}.
-
-    `flags` says which of these keys were given by a flag, for the messages: {"optimizer.lr": "--lr"}.
-    """
+    """The preset with dotted `overrides` on top. `flags` says which keys a flag gave: {"optimizer.lr": "--lr"}."""
     tree = {key: value for key, value in read_preset(preset).items() if key != "about"}
     recipe = validate(tree, origin=f"recipe {preset}")  # alone: what is wrong below is none of its fault
     if not overrides:

@@ -55,7 +55,7 @@ def text_file(root: Path) -> Path:
         (
             text_file,
             [
-                "list.txt: data is a folder of class folders, a .csv file of path,label, an .npz file, or one of mnist5k, digits"
+                "list.txt: data is a folder of class folders, a .csv file of path,label, an .npz file, hf:NAME, or a named set"
             ],
         ),
     ],

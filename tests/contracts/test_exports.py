@@ -13,7 +13,7 @@ from smallvit.data.preparation import Preparation
 from smallvit.evaluation.predictor import Predictor
 from smallvit.listing.counted import stored_rows
 from smallvit.models.features import create_backbone
-from smallvit.shipping import exported_program, onnx_file
+from smallvit.shipping import exported_program, onnx_file, timm_folder
 from smallvit.shipping.agreement import TOLERANCE, Squares, compare
 from smallvit.shipping.formats import Shipment
 
@@ -51,6 +51,11 @@ EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for
 
 
 @pytest.mark.parametrize("name", EVERY)
+def test_timm(name: str, tmp_path: Path) -> None:
+    agrees(timm_folder, name, tmp_path)
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_torch_export(name: str, tmp_path: Path) -> None:
     agrees(exported_program, name, tmp_path)
 
@@ -62,7 +67,7 @@ def test_onnx(name: str, tmp_path: Path) -> None:
 
 def agrees(format: Any, name: str, folder: Path) -> None:
     model = predictor(name)
-    format.write(Shipment(model, name, {}), folder)
+    format.write(Shipment(model, name, shallow(name) if name in OURS else {}), folder)
     found = compare(model, format.read(folder), squares(), lambda *_, **__: None)
     assert found.difference <= TOLERANCE
     answers = model.probabilities(squares().pixels_NCSS)

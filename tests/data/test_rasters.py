@@ -281,8 +281,8 @@ def test_mixed_channel_counts_say_which_files_have_which(tmp_path: Path) -> None
     first, *lines = str(error.value).splitlines()
     assert "differ in their channels" in first
     assert lines == [
-        f"  3 channels: 1 files, {Path('b', 'photo.png')}",
-        f"  4 channels: 1 files, {Path('a', 'other.npy')}",
+        f"  3 channels: 1 file, {Path('b', 'photo.png')}",
+        f"  4 channels: 1 file, {Path('a', 'other.npy')}",
         f"  5 channels: 24 files, {Path('a', '00.npy')}, {Path('a', '01.npy')}, {Path('a', '02.npy')}, ...",
     ]
 
@@ -384,7 +384,7 @@ def test_train_predict_evaluate_with_five_channels_of_12_bits(tmp_path: Path) ->
     assert dim == next(item for item in found if item.file == dim.file)
     noise_image("x").save(tmp_path / "photo.png")
     assert api.predict(run.path, tmp_path / "photo.png")[0].problem == "it has 3 channels, 5 are asked for"
-    assert api.evaluate(run.path, data=tmp_path / "set")["n"] == 32
+    assert api.evaluate(run.path, "all", data=tmp_path / "set")["n"] == 32
     tested = load_file(run.path / "predictions.safetensors")
     files = open_source(str(tmp_path / "set")).load(data.cache_size, data.fit, 5).files
     for row, probabilities in zip(tested["rows"].tolist(), tested["probabilities"], strict=True):

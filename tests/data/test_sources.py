@@ -14,7 +14,7 @@ from PIL import Image
 
 from helpers import forged_png, make_folder, noise_image, shared_data, truncate, write_npz
 from smallvit.data.imageset import ImageSet
-from smallvit.data.named import describe_named
+from smallvit.data.named.declared import named_sets
 from smallvit.data.sources import open_source
 from smallvit.errors import DataError
 
@@ -203,7 +203,7 @@ def test_a_file_that_is_no_set(tmp_path: Path) -> None:
     (tmp_path / "photos.zip").write_bytes(b"PK")
     with pytest.raises(
         DataError,
-        match=r"data is a folder of class folders, a \.csv file of path,label, an \.npz file, or one of mnist5k",
+        match=r"data is a folder of class folders, a \.csv file of path,label, an \.npz file, hf:NAME, or a named set",
     ):
         open_source(str(tmp_path / "photos.zip"))
 
@@ -393,7 +393,7 @@ def test_named_sets(name: str, n: int, side: int) -> None:
     assert images.class_names == tuple("0123456789")
     assert images.images_NCSS.max() == 255
     assert images.images_NCSS.min() == 0
-    assert describe_named()[name].startswith(f"{n:,} ")
+    assert named_sets()[name].line.startswith(f"{n:,} ")
 
 
 def test_named_set_wins_over_a_folder_of_its_name_and_says_so(

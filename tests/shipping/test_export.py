@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -95,14 +97,32 @@ def test_the_torch_export_example_needs_torch_alone(run: Path, exported: Exporte
     agree(answers(exported("torch-export").path, *files, without=("smallvit", "timm")), run, files, within=2e-3)
 
 
-def test_the_timm_example_does_all_that_predict_does(
-    run: Path, exported: Exported, files: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    folder = exported("timm").path
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(sys, "argv", ["predict.py", *map(str, files)])
-    runpy.run_path(str(folder / "predict.py"))
-    agree([line.split(",", 2) for line in capsys.readouterr().out.splitlines()], run, files, within=2e-3)
+def answers_here(folder: Path, *files: Path) -> list[list[str]]:
+    """The same in this process."""
+    out = io.StringIO()
+    with patch.object(sys, "argv", ["predict.py", *map(str, files)]), redirect_stdout(out):
+        runpy.run_path(str(folder / "predict.py"))
+    return [line.split(",", 2) for line in out.getvalue().splitlines()]
+
+
+def test_the_timm_example_does_all_that_predict_does(run: Path, exported: Exported, files: list[Path]) -> None:
+    agree(answers_here(exported("timm").path, *files), run, files, within=2e-3)
+
+
+def test_sixteen_bits(tmp_path: Path) -> None:
+    """A white of its own, and one channel."""
+    draw = np.random.default_rng(0)
+    for number in range(30):
+        file = tmp_path / "photos" / ("bright" if number % 2 else "dark") / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 2000 + 1500 * (number % 2), (14, 11), dtype=np.uint16)).save(file)
+    run = smallvit.train(
+        tmp_path / "photos", out=tmp_path / "a", model="vit_pico", img_size=8, epochs=1, batch_size=8, threads=1, settings=TINY,
+        show_progress=False,
+    )  # fmt: skip
+    assert run.transform.white < 4096 and run.transform.in_chans == 1
+    files = sorted((tmp_path / "photos").rglob("*.png"))[::6]
+    agree(answers_here(run.export("timm").path, *files), run.path, files, within=2e-3)
 
 
 def test_timm_loads_a_model_of_its_own_without_smallvit(tmp_path: Path, files: list[Path]) -> None:
@@ -124,7 +144,7 @@ def test_timm_loads_a_model_of_its_own_without_smallvit(tmp_path: Path, files: l
 def test_the_example_makes_squares_as_the_run_does(root: Path, tmp_path: Path, files: list[Path], fit: str) -> None:
     run = trained(tmp_path, TINY | {"data.fit": fit})
     folder = smallvit.export(run, "onnx", tmp_path / "onnx", show_progress=False).path
-    agree(answers(folder, *files), run, files, within=2e-3)
+    agree(answers_here(folder, *files), run, files, within=2e-3)
 
 
 def test_other_channels(tmp_path: Path) -> None:
@@ -137,7 +157,7 @@ def test_other_channels(tmp_path: Path) -> None:
     assert made.path == tmp_path / "a-onnx" and made.agreement.difference <= TOLERANCE
     pixels = np.random.default_rng(1).integers(0, 256, (14, 9, 5), dtype=np.uint8)
     np.save(tmp_path / "one.npy", pixels)
-    agree(answers(made.path, tmp_path / "one.npy"), run.path, [tmp_path / "one.npy"], within=2e-3)
+    agree(answers_here(made.path, tmp_path / "one.npy"), run.path, [tmp_path / "one.npy"], within=2e-3)
     assert run.export("timm", tmp_path / "timm").agreement.difference <= TOLERANCE
 
 

@@ -120,6 +120,7 @@ def test_images_that_are_gone(run: Path, tmp_path: Path) -> None:
     (copy / "recipe.json").write_text(text.replace(photos, str(tmp_path / "gone")))
     fails(run_here("export", copy, "--timm"), 1, "cannot be read", "give --images FOLDER")
     assert run_here("export", copy, "--timm", "--images", photos).status == 0
+    assert run_here("export", copy, "--timm", tmp_path / "moved", "--data", photos).status == 0
     (tmp_path / "empty").mkdir()
     fails(run_here("export", copy, "--timm", tmp_path / "x", "--images", tmp_path / "empty"), 1, "no images below")
     fails(

@@ -185,7 +185,7 @@ def undisturbed(waiting: Path, smallvit_command: Warm) -> Path:
     told = smallvit_command.run("resume", folder).output
     few = AT + round((STEPS - AT) / MOST_CHANGE)
     assert json.loads((folder / "decision.json").read_text()) == {"at": AT, "total": few, "planned": STEPS}
-    assert f"after {AT} steps the speed is known: {few} steps fit, {STEPS} were planned" in told
+    assert f"after {AT} steps the speed is known: {few} fit, {STEPS} were planned" in told
     assert read_tensors(state_file(folder))[1]["done"] == few
     return folder
 

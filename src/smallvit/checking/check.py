@@ -19,6 +19,7 @@ from smallvit.checking.survey import Survey, damaged, survey
 from smallvit.console import quiet
 from smallvit.data.imageset import ImageSet
 from smallvit.data.kept import Data, lent
+from smallvit.data.kinds import where_of
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError
@@ -79,7 +80,7 @@ def check(
 
 
 def _check(asked: Recipe, fast: bool) -> CheckReport:
-    seen = survey(asked.data.source)
+    seen = survey(where_of(asked.data))
     prepared, images, stopped = _prepare(asked)
     plan = prepared.plan if prepared else None
     if images is None and seen is None:
@@ -147,7 +148,7 @@ def _load(asked: Recipe) -> ImageSet:
     choices = Choices(asked)
     resolve_machine(choices)
     resolve_names(choices)
-    source = open_source(asked.data.source)
+    source = open_source(where_of(asked.data))
     resolve_size(choices, source)
     return load_images(source, choices.recipe.data)
 
@@ -184,7 +185,7 @@ def _plan_problems(asked: Recipe, plan: Plan, seen: Survey | None) -> Iterator[P
     if seen is not None:
         yield from inspections.sizes(seen.readable, img_size, plan.recipe.data.fit)
     elif asked.data.img_size != "auto":
-        yield from inspections.enlarged_arrays(open_source(plan.recipe.data.source).side, img_size, len(plan.images))
+        yield from inspections.enlarged_arrays(open_source(where_of(plan.recipe.data)).side, img_size, len(plan.images))
 
 
 def _facts(images: ImageSet, split: Split | None, seen: Survey | None) -> dict[str, Any]:

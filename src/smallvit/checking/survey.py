@@ -11,12 +11,11 @@ from typing import NamedTuple, TypeVar
 
 from smallvit.console import bar, quiet
 from smallvit.data.cache import below
-from smallvit.data.folders import list_folder, visible_folders, walk
+from smallvit.data.folders import visible_folders, walk
 from smallvit.data.images import GREY_MODES, Unreadable, many_reads, open_image, read_image
-from smallvit.data.listed import SUFFIXES, Listed, shown
-from smallvit.data.named import NAMED
+from smallvit.data.listed import SUFFIXES, Listed, Where, shown
 from smallvit.data.rasters import open_raster
-from smallvit.data.tables import list_table
+from smallvit.data.sources import listing_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,21 +46,17 @@ class Survey(NamedTuple):
         return {file.name: file.problem for file in self.files if file.problem}
 
 
-def survey(source: str) -> Survey | None:
-    """None for a set that is no files: arrays and named sets."""
-    path = Path(source).expanduser()
-    if source in NAMED:
+def survey(where: Where) -> Survey | None:
+    """None for a set that is no files: arrays, also where they have a name."""
+    with quiet(not where.download):  # what it warns of are findings here
+        listing = listing_of(where)
+    if listing is None:
         return None
-    is_table = path.is_file() and path.suffix.lower() in {".csv", ".tsv"}
-    if not is_table and not path.is_dir():
-        return None
-    root = path.absolute().parent if is_table else path
-    with quiet():  # what it warns of are findings here
-        items = list_table(path) if is_table else list_folder(path)
+    root, items = listing.root, listing.items
     files = list(_each(items, lambda item: _look(item, root), f"looking at {root.name}"))
-    if is_table:
+    if listing.opened or Path(where.source).expanduser().is_file():  # all that belongs to it is listed
         return Survey(files, Counter(), [])
-    return Survey(files, _ignored(path, items), _empty_classes(path, items))
+    return Survey(files, _ignored(root, items), _empty_classes(root, items))
 
 
 def damaged(survey: Survey) -> dict[str, str]:

@@ -17,16 +17,18 @@ def refuse_data(given: dict[str, Any], labelled: bool = True) -> None:
         from smallvit.runs.folder import check_free
 
         check_free(given["out"], given["overwrite"])
-    if (data := given["data"]) is not None:
-        from smallvit.data.kinds import look_early
-
-        look_early(data, labelled)
     from smallvit.commands.options import asked_for
+    from smallvit.data.kinds import look_early, where_of
+    from smallvit.data.listed import Where
     from smallvit.planning.flags import read_flags
 
-    asked = asked_for(given)
+    asked, where = asked_for(given), None
     if asked["recipe"] is not None:
-        read_flags(**asked)
+        where = where_of(read_flags(**asked)[0].data)  # with what a recipe or --set says of the place of named sets
+    elif given["data"] is not None:
+        where = Where(given["data"], given["data_dir"] or "", given["lists"] or "", given["download"])
+    if where is not None and given["data"] is not None:
+        look_early(where, labelled)
 
 
 def refuse_no_run(*folders: Path) -> None:

@@ -56,7 +56,10 @@ def switch(name: str, help: str) -> Spec:
 
 # What check, train and pretrain take. A command names those it has; one with words of its own brings its own Spec.
 OPTIONS = {
-    "data": Spec(Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, or a named set.")], inspect.Parameter.empty),
+    "data": Spec(Annotated[str, typer.Argument(help="As for train: a folder, .csv or .npz file, a named set, or hf:NAME.")], inspect.Parameter.empty),
+    "data_dir": flag(str, "Folder that named sets lie in; default $SMALLVIT_DATA, else ./data.", metavar="DIR"),
+    "download": switch("--download", "Fetch a named set that is missing, check its digest, and unpack it into --data-dir."),
+    "lists": flag(str, "Lists of images below the folder DATA, a path and a label a line: train.txt,val.txt,test.txt; train=FILE says which.", metavar="FILES"),
     "model": flag(str, "A timm model or a short name (see `smallvit list models`)."),
     "out": Spec(Out),
     "img_size": flag(int, "Side of the training images in pixels."),

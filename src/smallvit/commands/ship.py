@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands.options import Quiet, RunOrGroup, announce
+from smallvit.commands.options import Moved, Quiet, RunOrGroup, announce
 
 
 def export(
@@ -27,6 +27,7 @@ def export(
         Path | None,
         typer.Option(metavar="FOLDER|FILE", help="Compare on these images.", show_default="200 of the run's own"),
     ] = None,
+    data: Moved = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is already there.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -41,6 +42,6 @@ def export(
     announce(quiet)
     from smallvit import api
 
-    made = api.export(folder, format, out, images=images, overwrite=overwrite, show_progress=not quiet)
+    made = api.export(folder, format, out, images=images, data=data, overwrite=overwrite, show_progress=not quiet)
     if not quiet:
         typer.echo(made.path)

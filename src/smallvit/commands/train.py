@@ -46,7 +46,7 @@ def demo(
 
 
 @takes(
-    "data model img_size in_chans fit epochs budget batch_size val test train_on per_class fraction groups recipe settings "
+    "data data_dir download lists model img_size in_chans fit epochs budget batch_size val test train_on per_class fraction groups recipe settings "
     "device threads fast as_json quiet",
     budget=flag(str, "Time for training, e.g. 20m; sets the epochs."),
 )
@@ -70,10 +70,10 @@ def check(**given: Any) -> None:
 
 
 @takes(
-    "data model out img_size in_chans fit epochs budget batch_size lr init continued pretrain teacher drop_path mixup cutmix aux "
+    "data data_dir download lists model out img_size in_chans fit epochs budget batch_size lr init continued pretrain teacher drop_path mixup cutmix aux "
     "class_weights balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs on device "
     "threads precision compile log explain print_recipe overwrite quiet",
-    data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split][,group], .npz, or mnist5k (default) | digits.")]),
+    data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split][,group], .npz, a named set (`smallvit list datasets`; default mnist5k), or hf:NAME.")]),
     init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
     seeds=flag(int, "Train this many seeds of the same recipe."),
     folds=flag(int, "Train this many runs, each of which leaves out other images and is judged by them: all images train, and all are judged."),
@@ -108,7 +108,7 @@ def _train_longer(given: dict[str, Any]) -> None:
 
 
 @takes(
-    "data method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
+    "data data_dir download lists method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
     "per_class fraction groups recipe settings seed seeds jobs on device threads precision log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")]),
     method=flag(str, f"{in_words(pretraining_names())}."),

@@ -14,7 +14,7 @@ from smallvit.console import tell
 
 
 @takes(
-    "data budget trials folds space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
+    "data data_dir download lists budget trials folds space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
     "jobs on device threads precision overwrite quiet",
     budget=flag(str, "Time for all trials and the final model, e.g. 2h; default 30m where no --trials are given."),
     trials=flag(int, "Stop after so many trials; the default recipe is the first."),

@@ -1,4 +1,4 @@
-"""Images that are already decoded: .npz files and the named sets (data/named.py) -> ArraySource."""
+"""Images that are already decoded: .npz files, and named sets that are arrays -> ArraySource."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch
 from smallvit.data.images import FULL_WHITE, Fit, cannot_convert, convert, convertible, fit_square
 from smallvit.data.imageset import ImageSet, fingerprint, may_mirror, pixel_digest
 from smallvit.data.listed import UNLABELLED
-from smallvit.data.named import NAMED
 from smallvit.data.rasters import MOST_CHANNELS, looks_channels_first
 from smallvit.errors import DataError, UsageError
 
@@ -46,7 +45,10 @@ class ArraySource:
         if not convertible(self.channels, channels):
             raise UsageError(cannot_convert(self.name, self.channels, channels))
         images = torch.from_numpy(self.images_NHWC).permute(0, 3, 1, 2)
-        images = torch.stack([convert(fit_square(image, size, fit), channels) for image in images])
+        if images.shape[1:] == (channels, size, size):
+            images = images.contiguous()
+        else:
+            images = torch.stack([convert(fit_square(image, size, fit), channels) for image in images])
         return ImageSet(
             images_NCSS=images,
             labels_N=torch.from_numpy(self.labels),
@@ -171,11 +173,3 @@ def _checked_images(path: Path, name: str, x: np.ndarray) -> np.ndarray:
     if looks_channels_first(x.shape[1:]):
         raise DataError(f"{path}: {name} is {x.shape}, which looks like N x C x H x W; save it as N x H x W x C")
     return x
-
-
-# ---- named sets --------------------------------------------------------------------------------------
-
-
-def named_source(name: str) -> ArraySource:
-    images_NHWC, labels, class_names, mirrors = NAMED[name]()
-    return ArraySource(name, images_NHWC, labels, class_names, mirrors=mirrors)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from smallvit.console import quiet, several
 from smallvit.data.cache import META, listing_key, stamps_of, sweep
 from smallvit.data.cache_folder import cache_folder
-from smallvit.data.folders import list_folder
-from smallvit.data.tables import list_table
+from smallvit.data.listed import Where
+from smallvit.data.sources import listing_of
 from smallvit.errors import DataError, UsageError
 
 
@@ -51,6 +51,8 @@ def clear(data: str | Path | None = None, stale: bool = False) -> list[Stored]:
         for note in cache_folder().glob("facts-*.json"):
             with contextlib.suppress(OSError):
                 note.unlink()
+        for written_out in cache_folder().glob("hf-*"):  # images of data sets of Hugging Face, as files
+            shutil.rmtree(written_out, ignore_errors=True)
     sweep(cache_folder())
     for entry in entries:
         try:
@@ -68,22 +70,24 @@ def _entry(path: Path) -> Stored:
     try:
         meta = json.loads((path / META).read_text(encoding="utf-8"))
         decoding, source, images = meta["decoding"], str(meta["source"]), len(meta["kept"])
-        stale = not _is_current(path.name.removeprefix("images-"), Path(source), decoding)
+        opened = Where(**(meta.get("opened") or {"source": source}))
+        stale = not _is_current(path.name.removeprefix("images-"), opened, decoding)
         about = (int(decoding["size"]), str(decoding["fit"]), int(decoding["channels"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Stored(path, "?", 0, 0, "?", 0, int(size), used, stale=True)
     return Stored(path, source, images, *about, int(size), used, stale)
 
 
-def _is_current(key: str, source: Path, decoding: dict[str, Any]) -> bool:
+def _is_current(key: str, where: Where, decoding: dict[str, Any]) -> bool:
     """Whether a run on this source would find this entry."""
     try:
         with quiet():
-            items = list_table(source, labelled=False) if source.is_file() else list_folder(source, labelled=False)
-    except (DataError, OSError):
+            listing = listing_of(where, labelled=False)
+    except (DataError, UsageError, OSError):
         return False
-    root = source.parent if source.is_file() else source
-    return listing_key(root, stamps_of(item.path for item in items), decoding) == key
+    return listing is not None and key == listing_key(
+        listing.root, stamps_of(item.path for item in listing.items), decoding
+    )
 
 
 def cache_lines(entries: Sequence[Stored], removed: bool = False) -> Iterator[str]:

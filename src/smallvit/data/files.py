@@ -29,7 +29,7 @@ from smallvit.data.images import (
     read_peak,
 )
 from smallvit.data.imageset import Images, ImageSet, PixelDigest, Skipped, fingerprint, may_mirror, pixel_digest
-from smallvit.data.listed import Listed, shown
+from smallvit.data.listed import Listed, Listing, shown
 from smallvit.data.stream import StreamedImages
 from smallvit.errors import DataError, UsageError
 
@@ -51,19 +51,19 @@ class Decoding(NamedTuple):
 
 
 class FileSource:
-    """Files below `root`, or named by a table in it. Every header is looked at; nothing is decoded before `load`."""
+    """The files of a listing. Every header is looked at; nothing is decoded before `load`."""
 
-    def __init__(self, name: str, root: Path, items: Sequence[Listed]) -> None:
-        self.name = name
-        self.root = root
-        self.items = list(items)
-        self.mirrors = may_mirror({item.class_name for item in self.items})
+    def __init__(self, listing: Listing) -> None:
+        self.listing = listing
+        self.name, self.root, self.items = listing.name, listing.root, listing.items
+        names = {item.class_name for item in self.items}
+        self.mirrors = may_mirror(names) if listing.mirrors is None else listing.mirrors
         self._stamps = stamps_of(item.path for item in self.items)  # before any file is read
         self._contents = Contents()
         headers = self._headers()
         sides = sorted(header.side for header in headers.values())
         self.side = sides[len(sides) // 2]
-        self.channels = _common_channels(name, root, headers)
+        self.channels = _common_channels(self.name, self.root, headers)
         self.wide = [item for item, header in headers.items() if header.wide]
 
     def _headers(self) -> dict[Listed, Header]:
@@ -131,7 +131,8 @@ class FileSource:
             warn(
                 f"skipped {several(len(skipped), 'file', len(self.items))}, the first: {skipped[0].file} ({skipped[0].why})"
             )
-        class_names = tuple(sorted({item.class_name for item in kept}))
+        present = {item.class_name for item in kept}
+        class_names = tuple(name for name in self.listing.classes or sorted(present) if name in present)
         number = {name: index for index, name in enumerate(class_names)}
         labels = np.array([number[item.class_name] for item in kept], dtype=np.int64)
         part_of = [item.part for item in kept]
@@ -176,7 +177,9 @@ class FileSource:
             np.save(folder / "images.npy", images)
             part.unlink()
         skipped = [(row_of[item.path], why) for item, why in broken.items()]
-        about = {"source": str(self._place()), "decoding": decoding._asdict()}
+        opened = self.listing.opened
+        place = self.root if opened else Path(self.name).expanduser().absolute()
+        about = {"source": str(place), "opened": opened and opened._asdict(), "decoding": decoding._asdict()}
         return {"kept": kept, "skipped": skipped, "pixels": digest, **about}
 
     def _stream(self, decoding: Decoding) -> tuple[Images, dict[str, Any]]:
@@ -199,9 +202,6 @@ class FileSource:
         kept = [self.items[row].path for row in facts["kept"]]
         shape_CSS = (decoding.channels, decoding.size, decoding.size)
         return StreamedImages(kept, [self._stamps[path] for path in kept], shape_CSS, decoding.read), facts
-
-    def _place(self) -> Path:
-        return Path(self.name).expanduser().absolute()
 
 
 def own_group(group: str, file: str) -> str:

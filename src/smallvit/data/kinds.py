@@ -9,46 +9,77 @@ from typing import Literal
 
 from smallvit.console import quiet
 from smallvit.data.folders import class_folders
-from smallvit.data.named import NAMED
+from smallvit.data.listed import Where
+from smallvit.data.lists import lists_of
+from smallvit.data.named.declared import named_sets
+from smallvit.data.named.opening import check_there, is_named
 from smallvit.data.tables import check_header
-from smallvit.errors import DataError
+from smallvit.errors import DataError, UsageError, nearest
+from smallvit.recipe import DataSpec
 
-Kind = Literal["named", "table", "npz", "folder"]
+Kind = Literal["named", "hugging face", "lists", "table", "npz", "folder"]
 SUFFIXES: dict[str, Kind] = {".csv": "table", ".tsv": "table", ".npz": "npz"}
+HUGGING_FACE = "hf:"
 
 
-def kind_of(name: str) -> Kind:
-    path = Path(name).expanduser()
-    if name in NAMED:
+def where_of(data: DataSpec) -> Where:
+    return Where(data.source, data.dir, data.lists, data.download, data.incomplete)
+
+
+def kind_of(where: str | Where) -> Kind:
+    where = Where(where) if isinstance(where, str) else where
+    name, path = where.source, Path(where.source).expanduser()
+    if is_named(where):
+        if where.lists:
+            raise UsageError(
+                f"--lists: {name} is a named set with parts of its own; give the folder of its images instead"
+            )
         return "named"
+    if name.startswith(HUGGING_FACE):
+        return "hugging face"
+    if where.download:
+        raise UsageError(f"--download: {name} is no named set; {nearest(name, named_sets())}")
+    if where.lists:
+        return "lists"
     if path.is_file() and (kind := SUFFIXES.get(path.suffix.lower())):
         return kind
     if path.is_dir():
-        return "folder"
+        return "hugging face" if is_saved(path) else "folder"
     if path.exists():
         raise DataError(
-            f"{name}: data is a folder of class folders, a .csv file of path,label, an .npz file, "
-            f"or one of {', '.join(NAMED)}"
+            f"{name}: data is a folder of class folders, a .csv file of path,label, an .npz file, hf:NAME, "
+            "or a named set (`smallvit list datasets`)"
         )
     raise DataError(f"no such folder or file: {name}{_perhaps(name, path)}")
 
 
-def look_early(name: str, labelled: bool = True) -> None:
-    """Refuse what has no images: a missing path, a folder without class folders, a table with other columns.
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` of a Dataset or a DatasetDict of Hugging Face wrote this folder."""
+    single = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    return single or (folder / "dataset_dict.json").is_file()
+
+
+def look_early(where: str | Where, labelled: bool = True) -> None:
+    """Refuse what has no images: a missing path or set, a folder without class folders, a table with other columns.
 
     Classes and the first line of a table are looked at, no image; what else may be wrong is found when it is opened.
     """
-    kind, path = kind_of(name), Path(name).expanduser()
+    where = Where(where) if isinstance(where, str) else where
+    kind, path = kind_of(where), Path(where.source).expanduser()
     with quiet():  # what is only noted is noted when it is opened
         if kind == "folder":
             class_folders(path, labelled)
         elif kind == "table":
             check_header(path, labelled)
+        elif kind == "lists":
+            lists_of(where.lists, path)
+        elif kind == "named":
+            check_there(where)
 
 
 def _perhaps(name: str, path: Path) -> str:
     """What may have been meant: a named set that is spelled nearly so, or what lies where the path points to."""
-    names = difflib.get_close_matches(name, NAMED, n=1, cutoff=0.7)
+    names = difflib.get_close_matches(name, named_sets(), n=1, cutoff=0.7)
     if not names and path.parent.is_dir() and path.name:
         try:
             beside = [entry.name for entry in os.scandir(path.parent) if not entry.name.startswith(".")]

@@ -120,7 +120,7 @@ def _labels(name: str, given: Any) -> np.ndarray:
 def _of_dataset(name: str, dataset: Any) -> Part:
     """Anything with a length whose items are (image, label), as torch has it, or rows with columns, as Hugging Face has it."""
     features = getattr(dataset, "features", None)
-    columns = _columns(features) if isinstance(features, Mapping) else None
+    columns = columns_of(features) if isinstance(features, Mapping) else None
     images: list[np.ndarray] = []
     labels: list[Any] = []
     with bar("reading the images", len(dataset)) as advance:
@@ -146,16 +146,25 @@ def _item(name: str, row: int, item: Any, columns: tuple[str, str] | None) -> tu
     return item[0], item[1]
 
 
-def _columns(features: Mapping[str, Any]) -> tuple[str, str]:
-    """Which columns hold the image and its label: the only ones of their kind, or the ones so called."""
+def columns_of(
+    features: Mapping[str, Any], label: str = "", labelled: bool = True, source: str = "data"
+) -> tuple[str, str]:
+    """Which columns hold the image and its label: the only ones of their kind, or the ones so called.
+
+    The label is "" where there is none and none is needed.
+    """
+    if label and label not in features:
+        raise UsageError(f"{source} has no column {label!r}: it has {', '.join(features)}")
     found = []
     for kind, usual in (("Image", IMAGE_COLUMNS), ("ClassLabel", LABEL_COLUMNS)):
         alike = [column for column, feature in features.items() if type(feature).__name__ == kind]
         named = [column for column in usual if column in features]
-        chosen = alike if len(alike) == 1 else named
+        chosen = [label] if label and kind == "ClassLabel" else alike if len(alike) == 1 else named
+        if not chosen and not alike and kind == "ClassLabel" and not labelled:
+            chosen = [""]
         if len(chosen) != 1:
             raise UsageError(
-                f"data has the columns {', '.join(features)}: which of them is the {usual[0]}? Rename it to {usual[0]!r}"
+                f"{source} has the columns {', '.join(features)}: which of them is the {usual[0]}? Rename it to {usual[0]!r}"
             )
         found.append(chosen[0])
     return found[0], found[1]

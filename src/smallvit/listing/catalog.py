@@ -47,12 +47,17 @@ def methods(pattern: str = "") -> Rows:
 
 
 def datasets(pattern: str = "") -> Rows:
-    from smallvit.data.named import describe_named
+    from smallvit.data.named.declared import named_sets
 
-    yield from describe_named().items()
-    yield "FOLDER", "a folder of class folders, or the same below train/, val/ and test/"
-    yield "FILE.csv", "path,label[,split], with paths relative to the file"
+    for name, chosen in named_sets().items():
+        yield name, chosen.line
+    yield (
+        "FOLDER",
+        "a folder of class folders, or the same below train/, val/ and test/; --lists for lists of it; what save_to_disk wrote",
+    )
+    yield "FILE.csv", "path,label[,split][,group], with paths relative to the file"
     yield "FILE.npz", "x_train, y_train, x_test, y_test (uint8 images, whole-number labels)"
+    yield "hf:NAME", "a data set of Hugging Face (extra smallvit[hf]); hf:NAME@CONFIGURATION, hf:NAME#LABEL-COLUMN"
     yield "no labels", "for pretrain: a folder of images, a FILE.csv of path alone, a FILE.npz of x or images alone"
 
 

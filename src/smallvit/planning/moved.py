@@ -10,8 +10,11 @@ from typing import Any
 
 from smallvit.console import several
 from smallvit.data.imageset import ImageSet
-from smallvit.data.kinds import kind_of
+from smallvit.data.kinds import kind_of, where_of
+from smallvit.data.listed import Where
+from smallvit.data.named.opening import is_named
 from smallvit.errors import DataError, RunError
+from smallvit.recipe import DataSpec
 from smallvit.runs.folder import RunFolder
 
 FILE = "moved.json"
@@ -27,6 +30,14 @@ def current_place(run: RunFolder) -> str:
     if not isinstance(told, str):
         raise RunError(f"{run.path / FILE} is damaged: source is no path")
     return told if _is_there(told) else first
+
+
+def moved_to(data: DataSpec, place: str) -> Where:
+    """The images of a recipe at another place: of a named set, the folder in which it lies now."""
+    own = where_of(data)
+    if place == own.source:
+        return own
+    return own._replace(dir=place) if is_named(own) else own._replace(source=place)
 
 
 def remember(run: RunFolder, place: str) -> None:

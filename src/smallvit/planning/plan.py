@@ -11,7 +11,8 @@ import torch
 from smallvit.console import roughly, say, warn
 from smallvit.data.groups import with_groups
 from smallvit.data.imageset import ImageSet
-from smallvit.data.sources import NAMED, Source, open_source
+from smallvit.data.kinds import where_of
+from smallvit.data.sources import Source, open_source, settled
 from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.floors import pixel_floors
@@ -23,7 +24,7 @@ from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
-from smallvit.planning.moved import check_same_images, current_place
+from smallvit.planning.moved import check_same_images, current_place, moved_to
 from smallvit.planning.resolve import (
     COLOUR,
     COLOURS,
@@ -153,9 +154,9 @@ def _measure(choices: Choices, asked: Recipe, training: Training, clock: Clock) 
 
 def _images_and_split(choices: Choices, asked: Recipe) -> tuple[ImageSet, Split]:
     needs_labels = objectives()[asked.objective.name].needs_labels
-    source = open_source(asked.data.source, needs_labels)
-    if asked.data.source not in NAMED:
-        choices.put("data.source", str(Path(asked.data.source).expanduser().resolve()))
+    source = open_source(where_of(asked.data), needs_labels)
+    for key, value in settled(asked.data).items():
+        choices.put(f"data.{key}", value)
     if asked.model.init:
         start_from(choices, asked, source.channels)
     resolve_size(choices, source)
@@ -274,7 +275,7 @@ def read_plan(run: RunFolder) -> Plan:
 def images_at(place: str, run: RunFolder) -> ImageSet:
     """What lies there, as the recipe of a run takes it."""
     recipe = run.recipe
-    source = open_source(place, stored_objective(run, recipe).needs_labels)
+    source = open_source(moved_to(recipe.data, place), stored_objective(run, recipe).needs_labels)
     return load_images(source, recipe.data)
 
 

@@ -15,6 +15,7 @@ import torch
 
 from smallvit.data.imageset import ImageSet
 from smallvit.data.kept import Data, is_source, lent
+from smallvit.data.listed import Where
 from smallvit.data.sources import open_source
 from smallvit.errors import DataError, RunError, UsageError
 from smallvit.evaluation.ensemble import Ensemble
@@ -152,7 +153,8 @@ def _given_images(
     """Those of the run, where they are the same; else others, whose classes are matched by name."""
     p, names = predictor.preparation, predictor.class_names
     with lent(data) as source:
-        images = open_source(str(source)).load(p.cache_size, p.fit, p.in_chans, p.white)
+        # Named sets lie where that of the run does.
+        images = open_source(Where(str(source), runs[0].recipe.data.dir)).load(p.cache_size, p.fit, p.in_chans, p.white)
     if is_same(runs[0], images):
         if is_source(data):
             with suppress(RunError):  # who may only read the run tells it again the next time

@@ -12,7 +12,7 @@ from smallvit.console import say, several
 from smallvit.errors import RunError, UsageError
 from smallvit.planning.choices import Choice
 from smallvit.planning.length import Clock
-from smallvit.planning.moved import check_same_images, current_place
+from smallvit.planning.moved import check_same_images, current_place, moved_to
 from smallvit.planning.plan import Prepared, prepare
 from smallvit.planning.stored_split import read_split
 from smallvit.recipe import FLAGS, PretrainSpec, Recipe, flat, validate, with_settings
@@ -60,7 +60,7 @@ def ask_longer(folder: str | Path, changes: Mapping[str, Any]) -> tuple[RunFolde
     lengths: dict[str, Any] = {"epochs": "auto", "steps": None, "replan": None, "budget": None}
     lengths |= {key: before[key] for key in ("eval_every", "schedule.warmup_epochs")}
     asked = recipe.model_copy(update={
-        "data": recipe.data.model_copy(update={"source": current_place(run)}),
+        "data": recipe.data.model_copy(update=moved_to(recipe.data, current_place(run))._asdict()),
         "model": recipe.model.model_copy(update={"init": "", "init_digest": ""}),
         "pretrain": PretrainSpec(side=1.0),
         "continued": where_it_stood(run),

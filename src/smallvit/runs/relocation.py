@@ -17,6 +17,8 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import is_group, members_of
 from smallvit.runs.staged import has_stages, is_unplanned, stage_runs
 
+NEVER_MOVED = ("named", "hugging face")
+
 
 def relocate(folder: str | Path, data: str | Path | None) -> None:
     """Nothing where no place is given."""
@@ -25,8 +27,10 @@ def relocate(folder: str | Path, data: str | Path | None) -> None:
     if not isinstance(data, str | Path):
         raise UsageError("data: a run goes on with images that are somewhere else, not in memory; give a path")
     place = str(data)
-    if kind_of(place) == "named":
-        raise UsageError(f"--data {place}: a named set is never moved; leave it out")
+    if kind_of(place) in NEVER_MOVED:
+        raise UsageError(
+            f"--data {place}: a named set is never moved; leave it out, or say the folder that it lies in now"
+        )
     runs = runs_below(Path(folder))
     seen: dict[str, None] = {}
     for run in runs:
@@ -41,7 +45,7 @@ def relocate_known(runs: Sequence[RunFolder], place: str) -> None:
     """The same where the images were found to be theirs."""
     for run in runs:
         if (
-            kind_of(place) != "named"
+            kind_of(place) not in NEVER_MOVED
             and Path(current_place(run)).expanduser().resolve() != Path(place).expanduser().resolve()
         ):
             remember(run, place)

@@ -9,6 +9,7 @@ from smallvit.console import bar, quiet, say
 from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.model_file import load_model
 from smallvit.runs.inference import check_classes
+from smallvit.runs.relocation import relocate
 from smallvit.shipping import exported_program, onnx_file, timm_folder
 from smallvit.shipping.agreement import BATCHES, Agreement, compare, own_squares, refuse_other, squares_of
 from smallvit.shipping.example import example
@@ -31,16 +32,18 @@ class Export(NamedTuple):
 
 def export(
     folder: str | Path, format: str, out: str | Path | None = None, *, images: str | Path | None = None,
-    overwrite: bool = False, show_progress: bool = True,
+    overwrite: bool = False, show_progress: bool = True, data: str | Path | None = None,
 ) -> Export:  # fmt: skip
     """Write a finished run, or a group as one model, for use elsewhere: onnx, torch-export, timm or hf.
 
     The folder `out` (RUN-FORMAT beside the run where it is not given) holds the model, predict.py, which labels files with
     it, and README.md, its card. It is compared with the run on up to 200 of the run's own images, or on the files of `images`;
-    what differs by more than 1e-4 in any probability is refused. `overwrite` replaces an earlier export.
+    what differs by more than 1e-4 in any probability is refused. `overwrite` replaces an earlier export. `data` is
+    where the images of the run are now, if they were moved.
     """
     request = make_request(Path(folder), format, out, overwrite)
     with quiet(not show_progress):
+        relocate(request.source, data)
         shipped = _open(request)
         predictor = shipped.predictor
         squares = own_squares(request.runs[0]) if images is None else squares_of(Path(images), predictor.preparation)

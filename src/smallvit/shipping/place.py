@@ -32,6 +32,7 @@ def check_place(place: Path, overwrite: bool) -> None:
 @contextmanager
 def building(place: Path, overwrite: bool) -> Iterator[Path]:
     """A folder beside the place, which takes it when all went well; else it is removed and the place is as it was."""
+    place = place.resolve()
     part, old = (place.with_name(f".{place.name}.{os.getpid()}.{end}") for end in ("part", "old"))
     try:
         part.mkdir(parents=True)

@@ -42,7 +42,7 @@ def _config(predictor: Predictor, architecture: str, arguments: dict[str, Any]) 
     return {
         "architecture": architecture,
         "num_classes": len(classes),
-        "num_features": model.num_features,
+        "num_features": predictor.backbone.width,
         "label_names": classes,
         "model_args": {**arguments, **sized, "num_classes": len(classes), "in_chans": p.in_chans},
         # Without names of first layer and classifier: timm would convert the one, and could drop the other.

@@ -16,7 +16,7 @@ from smallvit.evaluation.header import checked_header, has_model
 from smallvit.evaluation.model_file import digest, parse_header, read_tensors
 from smallvit.models.features import Backbone
 from smallvit.models.transfer import Transfer, classifier_names, load_authors_weights, read_checkpoint, transfer
-from smallvit.recipe import ModelSpec
+from smallvit.recipe import DataSpec, ModelSpec
 from smallvit.runs.axes import Place, listed
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import final_members, is_group
@@ -66,7 +66,7 @@ def initial_model(path: Path) -> Started | None:
     return Started(header["model"], header["kwargs"], header["img_size"], header["in_chans"])
 
 
-def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: dict[str, Tensor]) -> str:
+def already_seen(file: Path, data: DataSpec, class_names: tuple[str, ...], parts: dict[str, Tensor]) -> str:
     """Which held-out images the runs that this one starts from were trained on, in words; empty where none.
 
     Rows are compared, so only runs on the same source count: a copy of it elsewhere is not noticed.
@@ -75,7 +75,9 @@ def already_seen(file: Path, source: str, class_names: tuple[str, ...], parts: d
     while (folder := _folder_of(file)) not in told and (folder / "recipe.json").is_file():
         run, told[folder] = RunFolder(folder), []
         recipe, split = run.recipe, run.read("split.json", "parts", "class_names")
-        if recipe.data.source == source and tuple(split["class_names"]) == class_names:
+        if (recipe.data.source, recipe.data.lists) == (data.source, data.lists) and tuple(
+            split["class_names"]
+        ) == class_names:
             trained = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)
             for part, rows in parts.items():
                 if seen := int(torch.isin(rows, trained).sum()):

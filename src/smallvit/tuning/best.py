@@ -12,7 +12,7 @@ from smallvit.tuning.search import Trial
 
 # Which images, and where they are trained on: other commands have their own.
 NOT_FOUND = {
-    "data.source", "data.per_class", "data.fraction", "data.val", "data.test", "data.split_seed", "seed", "threads",
+    "data.source", "data.dir", "data.lists", "data.download", "data.incomplete", "data.per_class", "data.fraction", "data.val", "data.test", "data.split_seed", "seed", "threads",
     "device",
 }  # fmt: skip
 
