@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,6 +51,13 @@ def evaluate(
         str | None,
         typer.Option(help="Other images of the same classes; or where the run's own are now, if they were moved."),
     ] = None,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ERROR",
+            help="How sure it must be so that at most this share of its answers is wrong, e.g. 0.05; for `predict --reject`.",
+        ),
+    ] = None,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
     as_json: AsJson = False,
@@ -61,10 +68,13 @@ def evaluate(
     refuse_no_run(folder)
     announce(as_json)
     from smallvit import api
+    from smallvit.report.rejection_section import rejection_sentences
     from smallvit.report.tables import evaluation_table
     from smallvit.runs.seen import in_words
 
-    scores = api.evaluate(folder, part, data, threads=threads, device=device)
+    more: dict[str, Any] = {"threads": threads, "device": device}
+    found = {} if reject is None else {"reject": api.calibrate_rejection(folder, reject, part, data, **more)}
+    scores = api.evaluate(folder, part, data, **more) | found
     if as_json:
         typer.echo(json.dumps(scores, indent=1))
     else:
@@ -76,6 +86,8 @@ def evaluate(
             evaluation_table(scores, api.floors_for(folder, own), own.replace("_", " "))
         for line in in_words(judged, scores["n"]) if judged else ():
             typer.echo(line)
+        if reject is not None:
+            typer.echo("\n".join(rejection_sentences(found["reject"])))
 
 
 def predict(
@@ -91,6 +103,13 @@ def predict(
         typer.Option("--nearest", min=0, help="Why this label: so many of the training images most like each file."),
     ] = 0,
     data: Moved = None,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ERROR",
+            help="Say unknown where it is less sure than `smallvit evaluate RUN --reject ERROR` found that it must be.",
+        ),
+    ] = None,
     calibrated: Annotated[
         bool | None,
         typer.Option(
@@ -109,9 +128,9 @@ def predict(
     from smallvit.report.answers import write_predictions
 
     answers = api.predict(
-        folder, files, calibrated=calibrated, threads=threads, device=device, nearest=nearest, data=data
+        folder, files, calibrated=calibrated, threads=threads, device=device, reject=reject, nearest=nearest, data=data
     )
-    if write_predictions(answers, csv, top, probabilities):
+    if write_predictions(answers, csv, top, probabilities, likeliest=reject is not None):
         raise typer.Exit(1)
 
 

@@ -196,7 +196,8 @@ _OURS = _FIRST | {
     "recipe.json", "metrics.jsonl", "model.safetensors", "results.json", "predictions.safetensors",
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
     "features.safetensors", "probe.json", "decision.json", "trial.json", "tune.json", "spent.json", "best.toml",
-    STAGES_FILE, "label-errors.csv", "estimator.json", "neighbours.safetensors", "moved.json",
+    STAGES_FILE, "label-errors.csv", "estimator.json", "moved.json", "reject.json", "curve.json",
+    "neighbours.safetensors",
 }  # fmt: skip
 
 
