@@ -134,13 +134,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="leave the corpus and the runs in this folder")
     parser.add_argument("--good", type=int, default=GOOD)
+    parser.add_argument("--read", action="store_true", help="the readers alone, without the commands")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         place = given.keep or Path(temporary)
-        paths = build(place / "photos", given.good)
+        paths = build(place / "photos", 1 if given.read else given.good)
         counts = read_all(paths)
         drop_other_channels(paths)
-        commands = through_commands(place / "photos", place)
+        commands = {} if given.read else through_commands(place / "photos", place)
     kinds = ("used", "listed", "wrong")
     rows = [
         [kind, sum(c.values()), *(c[k] for k in kinds), sum(v for k, v in c.items() if k not in kinds)]

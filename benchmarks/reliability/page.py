@@ -29,7 +29,8 @@ def pieces() -> Iterator[tuple[str, str]]:
             [name, one["status"], "yes" if one["crashed"] else "no", one.get("listed", "")]
             for name, one in found["commands"].items()
         ]
-        yield "bad images, commands", table(["command", "exit status", "crashed", "files left out"], rows)
+        if rows:
+            yield "bad images, commands", table(["command", "exit status", "crashed", "files left out"], rows)
     if found := stored("fuzzing"):
         rows = [
             [

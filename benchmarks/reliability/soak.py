@@ -60,7 +60,7 @@ def slopes(seen: list[dict[str, float]]) -> dict[str, Any]:
     for name in rest[0]:
         values = np.array([one[name] for one in rest])
         fit = linregress(np.arange(len(values)), values)
-        half = float(t.ppf(0.975, len(values) - 2) * fit.stderr)
+        half = float(t.ppf(0.975, len(values) - 2) * fit.stderr) if np.ptp(values) else 0.0
         found[name] = {
             "first": round(float(values[0]), 2), "last": round(float(values[-1]), 2), "each": round(float(fit.slope), 5),
             "interval": [round(float(fit.slope) - half, 5), round(float(fit.slope) + half, 5)],
