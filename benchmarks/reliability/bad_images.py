@@ -21,11 +21,11 @@ from corpus import corpus, encoded
 from PIL import Image, ImageOps
 from storing import Done, command, store, table
 
-from smallvit.data.files import shown
-from smallvit.data.images import SUFFIXES, WIDE_MODES, Unreadable, fit_square, many_reads, read_header, read_image
+from smallvit.data.images import WIDE_MODES, Unreadable, fit_square, many_reads, read_header, read_image
+from smallvit.data.listed import SUFFIXES, shown
 from smallvit.data.rasters import open_raster
 
-GOOD = 3000  # of each of two classes
+GOOD = 3500  # of each of two classes
 QUICK = ("--epochs", "1", "--model", "vit_pico", "--img-size", "8", "--threads", "1", "--batch-size", "256")
 
 
@@ -97,6 +97,16 @@ def read_all(paths: list[Path]) -> dict[str, Counter[str]]:
     return counts
 
 
+def drop_other_channels(paths: list[Path]) -> None:
+    """A set has one count of channels: one good file with five of them would rightly stop all commands."""
+    for path in paths:
+        try:
+            if path.suffix.lower() in SUFFIXES and read_header(path).channels not in (1, 3):
+                path.unlink()
+        except (Unreadable, OSError):
+            continue
+
+
 def through_commands(root: Path, out: Path) -> dict[str, dict[str, Any]]:
     """Exit status, seconds, and how many files each command says it left out."""
     runs = {
@@ -115,7 +125,7 @@ def told(name: str, done: Done, out: Path) -> dict[str, Any]:
         found["listed"] = len(json.loads((folder / "split.json").read_text(encoding="utf-8"))["skipped"])
     elif name == "predict":
         found["listed"] = sum(line.startswith("  ") for line in done.err.splitlines())
-    if done.crashed:
+    if done.crashed or (done.status and folder):
         found["said"] = done.err[-2000:]
     return found
 
@@ -129,6 +139,7 @@ def main() -> None:
         place = given.keep or Path(temporary)
         paths = build(place / "photos", given.good)
         counts = read_all(paths)
+        drop_other_channels(paths)
         commands = through_commands(place / "photos", place)
     kinds = ("used", "listed", "wrong")
     rows = [

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from smallvit.console import bar, quiet, say
+from smallvit.amount.curve import curve, report_curve, resume_curve
+from smallvit.amount.shares import is_curve
+from smallvit.console import quiet, say
 from smallvit.data.kept import Data, hold, lent
 from smallvit.errors import UsageError
 from smallvit.listing.catalog import describe_recipe
-from smallvit.opened import Group, Run, diagnose, open_runs
+from smallvit.opened import Group, Run, calibrate_rejection, diagnose, diagnose_others, open_runs
 from smallvit.planning.explanation import Line
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.forecast import Forecast, forecast
@@ -29,19 +31,18 @@ from smallvit.runs.execution import check_logs, resume_run, run_planned, train_a
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
-from smallvit.runs.group import Diagnosis, claimed_group, diagnosis_of, run_members
+from smallvit.runs.group import claimed_group, diagnosis_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
 from smallvit.runs.longer import changed_by, run_longer
 from smallvit.runs.members import final_members, is_folds, is_group
 from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, check_place
-from smallvit.runs.prediction import embed, embeddings, predict, predict_proba
+from smallvit.runs.prediction import embed, embeddings, nearest, predict, predict_proba
 from smallvit.runs.relocation import relocate
 from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.staged import is_unplanned
 from smallvit.runs.stages import Stages
-from smallvit.runs.stored_findings import read_findings
 from smallvit.shipping.export import Export, export
 from smallvit.studies.record import is_study
 from smallvit.studies.reporting import report_study
@@ -61,7 +62,9 @@ __all__ = [
     "Group",
     "Prediction",
     "Run",
+    "calibrate_rejection",
     "command_line",
+    "curve",
     "describe_recipe",
     "diagnose",
     "embed",
@@ -70,6 +73,7 @@ __all__ = [
     "export",
     "floors_for",
     "make_recipe",
+    "nearest",
     "open_runs",
     "predict",
     "predict_proba",
@@ -246,22 +250,10 @@ def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
     if is_folds(folder):
         finish_folds(folder)
     if asked := diagnosis_of(folder):
-        _diagnose_others(runs, asked)
+        diagnose_others(runs, asked)
         tell_difference(folder, runs)
     report(runs, folder / "report.html")
     return runs
-
-
-def _diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
-    (basis,) = [run for run in runs if run.path.name == asked.against]
-    others = [run for run in runs if run is not basis and not read_findings(run)]
-    with bar("diagnosing", len(others)) as advance:
-        for run in others:
-            findings = diagnose(run.path, against=basis.path, images=asked.images, show_progress=False)
-            for finding in findings:
-                if finding.verdict:
-                    say(f"{run.path.name}: {finding.verdict}")
-            advance(1, note=run.path.name)
 
 
 def resume(
@@ -277,6 +269,8 @@ def resume(
         relocate(folder, data)
         if is_tuning(folder):
             return [Run(resume_tuning(folder, on).final.path)]
+        if is_curve(folder):
+            return open_runs(resume_curve(folder, jobs, on).folder)
         if is_study(folder):
             return [Run(path) for path in finished_runs(resume_study(folder, jobs, on))]
         if is_group(folder):
@@ -342,6 +336,8 @@ def report_folders(folders: Sequence[Path], out: Path) -> Path:
     """One page for runs, groups, a search, or a study."""
     if len(folders) == 1 and is_tuning(folders[0]):
         return report_tuning(folders[0], out)
+    if len(folders) == 1 and is_curve(folders[0]):
+        return report_curve(folders[0], out)
     if len(folders) == 1 and is_study(folders[0]):
         return report_study(folders[0], out=out)[1]
     return report([run for folder in folders for run in open_runs(folder)], out)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from smallvit.commands import look, ship, stock, study, train, tune
+from smallvit.commands import amount, look, ship, stock, study, train, tune
 from smallvit.commands.examples import examples
 from smallvit.console import printable
 from smallvit.errors import SmallvitError
@@ -37,11 +37,13 @@ for command in (
     train.train,
     train.pretrain,
     tune.tune,
+    amount.curve,
     look.probe,
     train.resume,
     look.evaluate,
     look.predict,
     look.embed,
+    look.app,
     ship.export,
     look.diagnose,
     look.compare,

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smallvit.console import quiet
+from smallvit.amount.shares import is_curve, runs_of
+from smallvit.console import bar, quiet, say
+from smallvit.data.kept import Data
 from smallvit.data.preparation import Preparation
 from smallvit.evaluation.model_file import load_model
 from smallvit.report.card import card
+from smallvit.report.figures import Figures
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.group import Diagnosis
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
-from smallvit.runs.prediction import Images, embed, predict, predict_proba
+from smallvit.runs.prediction import Images, embed, nearest, predict, predict_proba
 from smallvit.runs.relocation import relocate
+from smallvit.runs.stored_findings import read_findings
 from smallvit.shipping.export import Export, export
 from smallvit.tuning.folder import FINAL, is_tuning
-from smallvit.types import Prediction
+from smallvit.types import Neighbour, Prediction
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding
@@ -40,13 +46,25 @@ class Run(RunFolder):
         return _classes(self)
 
     @property
+    def figures(self) -> Figures:
+        """What the report shows as matplotlib figures: accuracy, confusion, curves; attention, locality, cka of a diagnosis."""
+        return Figures(self)
+
+    @property
     def transform(self) -> Preparation:
         """A function of one image (file, PIL image, array, tensor) that does what prediction does to it: (C, S, S)."""
         return Preparation.of(self.recipe.data.model_dump())
 
-    def predict(self, *images: Images) -> list[Prediction]:
-        """Label and probabilities of images: files, folders, PIL images, uint8 arrays and tensors, or lists of these."""
-        return predict(self.path, images)
+    def predict(self, *images: Images, reject: float | None = None) -> list[Prediction]:
+        """Label and probabilities of images: files, folders, PIL images, uint8 arrays and tensors, or lists of these.
+
+        `reject=0.05`: `unknown` where the model is less sure than `calibrate_rejection(0.05)` found it must be.
+        """
+        return predict(self.path, images, reject=reject)
+
+    def calibrate_rejection(self, error: float) -> dict[str, Any]:
+        """How sure the model must be so that at most this share of its answers is wrong; stored, and in the report."""
+        return calibrate_rejection(self.path, error)
 
     def predict_proba(self, *images: Images) -> np.ndarray:
         """(N, K): the probabilities of `classes` for each image."""
@@ -55,6 +73,13 @@ class Run(RunFolder):
     def embed(self, *images: Images) -> np.ndarray:
         """(N, D): the features that the classifier stands on, for each image."""
         return embed(self.path, images)
+
+    def nearest(self, *images: Images, k: int = 5, data: str | Path | None = None) -> list[tuple[Neighbour, ...]]:
+        """Why this label? For each image the k training images that the model holds for most like it, with their labels.
+
+        `data` is where the training images are now, if they were moved.
+        """
+        return nearest(self.path, images, k, data=data)
 
     def evaluate(self, part: str = "test") -> dict[str, Any]:
         """Accuracy with its interval on one part of the run's own split."""
@@ -102,9 +127,13 @@ class Group:
         """Their names, in the order of the probabilities."""
         return _classes(self.runs[0])
 
-    def predict(self, *images: Images) -> list[Prediction]:
+    def predict(self, *images: Images, reject: float | None = None) -> list[Prediction]:
         """Label and probabilities of images, as `Run.predict` takes them."""
-        return predict(self.path, images)
+        return predict(self.path, images, reject=reject)
+
+    def calibrate_rejection(self, error: float) -> dict[str, Any]:
+        """As of a run; of folds by the images that each left out."""
+        return calibrate_rejection(self.path, error)
 
     def predict_proba(self, *images: Images) -> np.ndarray:
         """(N, K): the probabilities of `classes` for each image."""
@@ -144,9 +173,41 @@ def diagnose(
     return findings
 
 
+def diagnose_others(runs: Sequence[Run], asked: Diagnosis) -> None:
+    """What a group asks for: every run of it but one, against that one."""
+    (basis,) = [run for run in runs if run.path.name == asked.against]
+    others = [run for run in runs if run is not basis and not read_findings(run)]
+    with bar("diagnosing", len(others)) as advance:
+        for run in others:
+            findings = diagnose(run.path, against=basis.path, images=asked.images, show_progress=False)
+            for finding in findings:
+                if finding.verdict:
+                    say(f"{run.path.name}: {finding.verdict}")
+            advance(1, note=run.path.name)
+
+
+def calibrate_rejection(
+    folder: str | Path, error: float, part: str | None = None, data: Data = None, *, threads: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:  # fmt: skip
+    """How sure a finished run, or a group as one model, must be; it is stored, and the report is written anew.
+
+    `part` or `data` is what it is judged on, as for `evaluate`; only what is the run's own is stored.
+    """
+    from smallvit.runs.rejection import calibrate_rejection as calibrate
+
+    record = calibrate(folder, error, part, data, threads=threads, device=device)
+    if data is None:
+        with quiet():
+            report(open_runs(folder), Path(folder) / "report.html")
+    return record
+
+
 def open_runs(folder: str | Path) -> list[Run]:
     """The run of a folder, or the runs of a group that count."""
     folder = Path(folder)
     if is_tuning(folder):
         return [Run(folder / FINAL)]
+    if is_curve(folder):  # the models that were trained on all images
+        return [Run(run.path) for run in runs_of(folder, 1.0)]
     return [Run(member.path) for member in final_members(folder)] if is_group(folder) else [Run(folder)]

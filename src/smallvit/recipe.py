@@ -52,6 +52,7 @@ class DataSpec(Section):
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     balanced: bool = False  # every epoch draws each class equally often; its length stays
     split_seed: Annotated[int, Field(ge=-MOST, le=MOST)] = 0
+    subset_seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None  # of the subset; None: as split_seed
     groups: str = ""  # a regular expression over paths of files; images for which it finds the same stay together
     folds: Annotated[int, Field(ge=2, le=1000)] | None = None  # so many runs, each leaves out other images
     fold: Annotated[int, Field(ge=0)] | None = None  # which of them this run is, from 0; None: a group of all

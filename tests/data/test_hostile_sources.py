@@ -88,6 +88,14 @@ def test_a_class_folder_that_links_to_its_own_root_is_left_out(tmp_path: Path) -
     assert {item.class_name for item in list_folder(root)} == {"cat", "dog", "elsewhere"}
 
 
+def test_a_link_in_a_circle_is_one_unreadable_file(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"cat": 2})
+    (tmp_path / "cat" / "circle.png").symlink_to("circle.png")
+    assert [path.name for path in image_files(tmp_path / "cat")] == ["000.png", "001.png", "circle.png"]
+    with pytest.raises(Unreadable):
+        read_header(tmp_path / "cat" / "circle.png")
+
+
 def test_folders_in_folders_in_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(make_folder(tmp_path, {"cat": 2}) / "cat")
     for _ in range(1500):

@@ -150,6 +150,10 @@ def test_what_cannot_be_asked_is_named(tmp_path: Path) -> None:
         (["run", "zhu2023-table1", "--data", "x.npz"], "several sets: give --data cifar10=SOURCE"),
         (["run", "zhu2023-table1", "--data", "mars=x.npz"], "the study has the sets cifar10, svhn"),
         (["report", "lu2022-table5"], "has not been run"),
+        (
+            ["run", "cao2022-sizes", "--seeds", "1", "--out", tmp_path / "no"],
+            "give --data flowers102=SOURCE",
+        ),
     ):
         outcome = run_here("study", *words)
         assert outcome.status and said in outcome.err, outcome.err
@@ -186,8 +190,8 @@ def test_every_study_of_ours_runs_in_miniature(
 ) -> None:
     """At a laptop's scale, end to end: every arm one epoch on a few images, measures and claims included."""
     monkeypatch.setenv("SMALLVIT_MOST_EPOCHS", "1")
-    monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "32")
-    data = make_set(tmp_path / "set.npz", side=32, each=36)
+    monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "20")
+    data = make_set(tmp_path / "set.npz", side=32, classes=4, each=24)  # a batch of 64 at least
     study = read_study(name)
     sources = dict.fromkeys(sets_of(study, "laptop"), data) or {"": data}
     opened = smallvit.run_study(name, data=sources, seeds=1, draws=1, out=tmp_path / "study", show_progress=False)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from smallvit.checking import copies, inspections
+from smallvit.checking.group_names import groups_in_names
 from smallvit.checking.near_duplicates.search import Duplicates, find_duplicates, scan
 from smallvit.checking.rules import Problem, problem
 from smallvit.checking.survey import Survey, damaged, survey
@@ -94,6 +95,7 @@ def _check(asked: Recipe, fast: bool) -> CheckReport:
         split = plan.split if plan else None
         train = split.train if split else images.parts.get("train", torch.arange(len(images)))
         problems += inspections.classes(images, train)
+        problems += groups_in_names(images) if seen is not None else ()
         problems += copies.copies(images, split, same, _same_bytes(seen, images, same))
         problems += [
             *copies.search(images, same),

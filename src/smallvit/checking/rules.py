@@ -43,6 +43,7 @@ RULES: dict[str, Severity] = {
     "enlarged": "warning",  # images smaller than the training size
     "some-grey": "warning",
     "few-tokens": "warning",
+    "groups-in-names": "warning",  # images of one patient or video may be torn apart
     "other-files": "note",
     "huge-files": "note",
     "stored-colour": "note",  # grey pictures with three channels

@@ -1,9 +1,9 @@
-"""Commands that look at finished runs: probe, evaluate, predict, embed, diagnose, compare, report."""
+"""Commands that look at finished runs: probe, evaluate, predict, embed, app, diagnose, compare, report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -51,6 +51,13 @@ def evaluate(
         str | None,
         typer.Option(help="Other images of the same classes; or where the run's own are now, if they were moved."),
     ] = None,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ERROR",
+            help="How sure it must be so that at most this share of its answers is wrong, e.g. 0.05; for `predict --reject`.",
+        ),
+    ] = None,
     threads: OwnThreads = None,
     device: OwnDevice = "auto",
     as_json: AsJson = False,
@@ -61,10 +68,13 @@ def evaluate(
     refuse_no_run(folder)
     announce(as_json)
     from smallvit import api
+    from smallvit.report.rejection_section import rejection_sentences
     from smallvit.report.tables import evaluation_table
     from smallvit.runs.seen import in_words
 
-    scores = api.evaluate(folder, part, data, threads=threads, device=device)
+    more: dict[str, Any] = {"threads": threads, "device": device}
+    found = {} if reject is None else {"reject": api.calibrate_rejection(folder, reject, part, data, **more)}
+    scores = api.evaluate(folder, part, data, **more) | found
     if as_json:
         typer.echo(json.dumps(scores, indent=1))
     else:
@@ -76,6 +86,8 @@ def evaluate(
             evaluation_table(scores, api.floors_for(folder, own), own.replace("_", " "))
         for line in in_words(judged, scores["n"]) if judged else ():
             typer.echo(line)
+        if reject is not None:
+            typer.echo("\n".join(rejection_sentences(found["reject"])))
 
 
 def predict(
@@ -86,6 +98,18 @@ def predict(
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="The likeliest classes: so many of them.")] = 1,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for every class.")] = False,
+    nearest: Annotated[
+        int,
+        typer.Option("--nearest", min=0, help="Why this label: so many of the training images most like each file."),
+    ] = 0,
+    data: Moved = None,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ERROR",
+            help="Say unknown where it is less sure than `smallvit evaluate RUN --reject ERROR` found that it must be.",
+        ),
+    ] = None,
     calibrated: Annotated[
         bool | None,
         typer.Option(
@@ -103,8 +127,10 @@ def predict(
     from smallvit import api
     from smallvit.report.answers import write_predictions
 
-    answers = api.predict(folder, files, calibrated=calibrated, threads=threads, device=device)
-    if write_predictions(answers, csv, top, probabilities):
+    answers = api.predict(
+        folder, files, calibrated=calibrated, threads=threads, device=device, reject=reject, nearest=nearest, data=data
+    )
+    if write_predictions(answers, csv, top, probabilities, likeliest=reject is not None):
         raise typer.Exit(1)
 
 
@@ -123,6 +149,26 @@ def embed(
 
     if write_features(api.embeddings(folder, files, threads=threads, device=device), npz):
         raise typer.Exit(1)
+
+
+def app(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model.safetensors.")],
+    host: Annotated[
+        str, typer.Option(help="The address that it listens on; 127.0.0.1 is for this computer alone.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    nearest: Annotated[int, typer.Option("--nearest", min=0, max=60, help="Training images shown with an answer.")] = 6,
+    data: Moved = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
+    device: OwnDevice = "auto",
+) -> None:
+    """Try a model on a local page: drop images or use the webcam; classes, where it looks, nearest training images."""
+    refuse_no_run(folder)
+    announce()
+    from smallvit.serving.app import app as serve
+
+    serve(folder, host=host, port=port, browser=browser, nearest=nearest, data=data, threads=threads, device=device)
 
 
 def diagnose(

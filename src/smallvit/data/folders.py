@@ -101,13 +101,20 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
         try:
             with os.scandir(base) as entries:
                 for entry in entries:
-                    if not entry.is_dir():
+                    if not _is_folder(entry):
                         names.append(entry.name)
                     elif not entry.is_symlink() and not _hidden(entry.name):
                         waiting.append(entry.path)
         except OSError as error:
             raise DataError(f"cannot read {base}: {error.strerror}") from None
         yield base, names
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle: its reader says what is wrong with it
+        return False
 
 
 def _hidden(name: str) -> bool:

@@ -228,7 +228,8 @@ def _subset(labels: Tensor, rows: Tensor, spec: DataSpec, images: ImageSet) -> T
         return rows
     kept = []
     for klass in labels[rows].unique().tolist():
-        own = _shuffled(labels, rows, klass, spec.split_seed, "subset")
+        draw = spec.split_seed if spec.subset_seed is None else spec.subset_seed
+        own = _shuffled(labels, rows, klass, draw, "subset")
         count = spec.per_class or max(1, round((spec.fraction or 1.0) * len(own)))
         if count > len(own):
             raise UsageError(

@@ -21,6 +21,7 @@ def cut_short(choices: Choices) -> None:
     epochs, asked_epochs = _bound(MOST_EPOCHS), choices["epochs"]
     if epochs and (asked_epochs == "auto" or asked_epochs > epochs):
         choices.put("budget", None)
+        choices.put("steps", None)
         choices.record("epochs", epochs, f"{MOST_EPOCHS} is set")
     images, asked_images = _bound(MOST_IMAGES), choices["data.per_class"]
     if images and (asked_images is None or asked_images > images):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,10 +30,8 @@ from smallvit.planning.resolve import (
     has_fast_bf16,
     resolve_machine,
     resolve_names,
-    resolve_objective,
     resolve_size,
     resolve_split,
-    resolve_statistics,
     resolve_training,
 )
 from smallvit.planning.stages import resolve_pretraining, stages_of
@@ -68,28 +65,6 @@ class Plan(NamedTuple):
     @property
     def cautions(self) -> list[str]:
         return list(cautions(self.recipe, self.images, self.split))
-
-    def at_fold(self, fold: int) -> Plan:
-        """The same plan for another fold: what training images tell is measured anew on its own, all else is shared."""
-        asked = self.asked.model_copy(update={"data": self.asked.data.model_copy(update={"fold": fold})})
-        own = self.recipe.model_dump()
-        own["data"] |= {"fold": fold, "mean": asked.data.mean, "std": asked.data.std}
-        own |= {"objective": asked.objective.model_dump(), "aux": asked.aux}
-        choices = Choices(Recipe.model_validate(own))
-        resolve_names(choices)
-        split = make_split(self.images, choices.recipe.data)
-        resolve_statistics(choices, self.images, split)
-        resolve_objective(choices, self.images, split)
-        if steps := self.recipe.steps:  # a fold may have a few images more or less: as many steps, not as many epochs
-            choices.put("epochs", math.ceil(steps / max(1, len(split.train) // resolved(self.recipe.batch_size))))
-        made = {choice.key: choice for choice in (*self.choices, *choices.made)}
-        return self._replace(
-            asked=asked,
-            recipe=choices.recipe,
-            choices=[*made.values()],
-            split=split,
-            floors=compute_floors(self.images, split),
-        )
 
 
 class Prepared(NamedTuple):

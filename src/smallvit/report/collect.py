@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from smallvit.runs.axes import Place
 from smallvit.runs.curves import DeclaredCurves, read_curves
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import arm_name, fold_results, folds_together, full_name, method_of, replicate_of
+from smallvit.runs.rejected import read_rejections
 from smallvit.runs.stored_findings import StoredFinding, read_findings
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ class Content(NamedTuple):
     curves: DeclaredCurves
     cautions: tuple[str, ...] = ()  # what was said before it began
     folds: int = 0  # how many runs were judged together; 0: this is a run
+    rejections: Mapping[str, dict[str, Any]] = MappingProxyType({})  # thresholds of unknown, by the error they allow
 
     @property
     def part(self) -> str | None:
@@ -87,6 +90,7 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
             findings=read_findings(run),
             curves=read_curves(run),
             cautions=tuple(map(str, recipe.get("cautions", ()))),
+            rejections=read_rejections(run.path),
         )
         for number, (run, recipe, name) in enumerate(zip(runs, recipes, names, strict=True), start=1)
     ]
@@ -124,6 +128,7 @@ def _as_one(folder: Path, folds: Sequence[Content]) -> Content:
         results=results,
         images=read_images(folder),
         folds=results["folds"],
+        rejections=read_rejections(folder),
     )
 
 

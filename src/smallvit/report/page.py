@@ -16,6 +16,7 @@ from smallvit.report.data_section import data_section
 from smallvit.report.diagnosis_section import diagnosis_section, outdated
 from smallvit.report.label_error_section import label_error_section
 from smallvit.report.plan_section import plan_section
+from smallvit.report.rejection_section import rejection_section
 from smallvit.report.training_section import shown_section, training_section
 from smallvit.report.verdict import PART_WORDS, Verdict, percent
 from smallvit.runs.atomic import write_text
@@ -101,6 +102,7 @@ def _sections(
         lambda: label_error_section(judged, image_bytes // (4 * len(judged))),
         lambda: data_section(judged, image_bytes // (2 * len(judged))),
         lambda: calibration_section(judged),
+        lambda: rejection_section(judged),
         lambda: diagnosis_section(contents, image_bytes // 4),
         lambda: plan_section(contents),
         lambda: sections.recipe_section(contents),

@@ -158,6 +158,20 @@ def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part:
     print(f"loss {result['loss']:.3f}")
 
 
+def shares_table(rows: Sequence[tuple[float, int, Sequence[float]]]) -> None:
+    """Share, images, and the accuracy of every seed."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="test accuracy on shares of the training images", box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("share", "images", "accuracy", "of each seed"):
+        table.add_column(heading, justify="right")
+    for share, images, accuracies in rows:
+        mean = sum(accuracies) / len(accuracies)
+        table.add_row(f"{share:g}", f"{images:,}", f"{mean:.1%}", ", ".join(f"{one:.1%}" for one in accuracies))
+    _print(table)
+
+
 def probe_table(probed: Mapping[str, Any]) -> None:
     probes = [probed[name] for name in ("knn", "linear") if name in probed]
     table = _table(f"frozen features on the {probed['part']} part ({several(probes[0]['n'], 'image')})")

@@ -115,18 +115,23 @@ def evaluate(
     those of the run where they are not given, here and below: others give other last bits.
     """
     path = Path(folder)
-    runs = _finished_members(path) if is_group(path) else [finished_run(path)]
+    runs = evaluated_runs(path)
     run, asked = runs[0], part
     part = usual_part(path) if part is None else part
     if data is None and part == "left_out" and is_folds(path):
         return dict(fold_results(path)["parts"][part])  # each image by the models that left it out, as it was stored
     predictor = open_model(path, device)
     check_classes(predictor, path)
-    judged = _own_images(path, run, part) if data is None else _given_images(data, predictor, path, runs, asked)
+    judged = own_images(path, run, part) if data is None else given_images(data, predictor, path, runs, asked)
     with fixed_threads(threads or resolved(run.recipe.threads)):
         logits_NK = predictor.logits(judged.images, judged.rows)
     scores = summary(logits_NK, judged.labels, predictor.class_names)
     return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
+
+
+def evaluated_runs(path: Path) -> list[RunFolder]:
+    """The finished run, or those of a group, which share their images and their test part."""
+    return _finished_members(path) if is_group(path) else [finished_run(path)]
 
 
 def usual_part(folder: Path) -> str:
@@ -134,7 +139,7 @@ def usual_part(folder: Path) -> str:
     return "left_out" if is_folds(folder) and "test" not in fold_results(folder)["parts"] else "test"
 
 
-def _own_images(path: Path, run: RunFolder, part: str, images: ImageSet | None = None) -> Judged:
+def own_images(path: Path, run: RunFolder, part: str, images: ImageSet | None = None) -> Judged:
     """A part of the run's own split; of `images` where these are its own, somewhere else."""
     images = images or read_plan(run).images
     parts = {name: rows for name, rows in read_split(run).parts.items() if len(rows)}
@@ -147,7 +152,7 @@ def _own_images(path: Path, run: RunFolder, part: str, images: ImageSet | None =
     return Judged(images, parts[part], images.labels_N[parts[part]], part, own=True)
 
 
-def _given_images(
+def given_images(
     data: Data, predictor: Predictor | Ensemble, path: Path, runs: Sequence[RunFolder], part: str | None
 ) -> Judged:  # fmt: skip
     """Those of the run, where they are the same; else others, whose classes are matched by name."""
@@ -159,7 +164,7 @@ def _given_images(
         if is_source(data):
             with suppress(RunError):  # who may only read the run tells it again the next time
                 relocate_known(runs, str(source))
-        return _own_images(path, runs[0], part or usual_part(path), images)
+        return own_images(path, runs[0], part or usual_part(path), images)
     unknown = [name for name in images.class_names if name not in names]
     if unknown:
         raise DataError(

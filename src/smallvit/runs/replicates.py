@@ -11,6 +11,7 @@ from smallvit.console import duration, say, several
 from smallvit.errors import UsageError
 from smallvit.evaluation.model_file import digest, model_file
 from smallvit.objectives.base import objectives
+from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan
 from smallvit.recipe import Recipe
@@ -86,7 +87,7 @@ def plan_replicates(asked: Replicates, clock: Clock) -> list[Planned]:
     """All of them, as the first is planned; what training images tell is each fold's own."""
     first = make_plan(asked.first, clock)
     folds = dict.fromkeys(place.fold for place in asked.places)
-    of_fold = {fold: first.at_fold(fold) if fold else first for fold in folds}
+    of_fold = {fold: at_fold(first, fold) if fold else first for fold in folds}
     return [Planned(place, _at(place, of_fold[place.fold], asked.starts)) for place in asked.places]
 
 

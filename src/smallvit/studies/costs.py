@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from smallvit.console import bar, quiet
-from smallvit.errors import SmallvitError, UsageError
+from smallvit.errors import DataError, SmallvitError, UsageError
 from smallvit.planning.flags import make_recipe, pretraining_recipe
 from smallvit.planning.plan import Plan, make_plan
 from smallvit.recipe import Recipe, resolved
@@ -49,6 +49,17 @@ def source_of(stage: Table, data: Data) -> str | None:
     return data.get(name, name)
 
 
+def in_words(error: SmallvitError, stage: Table, data: Data) -> str:
+    """What is wrong with a stage; where its set was not placed, how to do so."""
+    name = stage.get("data")
+    hint = (
+        f"; give --data {name}=SOURCE"
+        if name and name not in data and isinstance(error, DataError | UsageError)
+        else ""
+    )
+    return f"{error}{hint}"
+
+
 def on_processor(stage: Table, scale: Scale | Record) -> dict[str, str]:
     """Equal processor time is one of the processor: no other device is taken unless a stage asks for it."""
     return {"device": "cpu"} if scale.cpu_seconds is not None and "device" not in stage else {}
@@ -71,7 +82,7 @@ def measured(stages: Iterable[Table], scale: Scale, data: Data, threads: int | N
                     asked = asked_recipe(stage, data, epochs=2, threads=threads, **on_processor(stage, scale))
                     plans[name] = make_plan(asked, with_floors=False)
             except SmallvitError as error:
-                costs[name] = str(error)
+                costs[name] = in_words(error, stage, data)
             advance(1)
     times = _step_times(plans, threads or 1) if scale.length == "cpu_seconds" else {}
     for name, plan in plans.items():

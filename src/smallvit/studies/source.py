@@ -22,9 +22,9 @@ from smallvit.runs.axes import Place
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.group import Planned, grow_group
-from smallvit.studies.costs import Data, asked_recipe, on_processor
+from smallvit.studies.costs import Data, asked_recipe, in_words, on_processor
 from smallvit.studies.record import FILE, ArmFacts, Record, RunFacts, key_of, write_record
-from smallvit.studies.spec import stages
+from smallvit.studies.spec import Table, stages
 
 MOST_POINTS = 60  # of a curve in the record
 STAGES = ("first", "second", "third", "fourth")  # names of what comes before the run that counts
@@ -60,7 +60,7 @@ class StudyRuns:
                     if not (folder / "recipe.json").is_file():
                         self.plan(step)
                 except SmallvitError as error:
-                    self.fail(place, str(error))
+                    self.fail(place, in_words(error, self.asked_of(step), self.data))
                     break
                 if not RunFolder(folder).finished:
                     self.active[folder] = step
@@ -92,6 +92,10 @@ class StudyRuns:
         """The run with what comes before it."""
         before = len(stages(self.record.shared, self.record.arms_asked[str(place.arm)])) - 1
         return [*(place._replace(stage=name) for name in STAGES[:before]), place._replace(stage=None)]
+
+    def asked_of(self, step: Place) -> Table:
+        """One stage of a run as it is asked for."""
+        return stages(self.record.shared, self.record.arms_asked[str(step.arm)])[self.chain(step).index(step)]
 
     def folder(self, place: Place) -> Path:
         return self.path / place.folder.replace("/", "_")

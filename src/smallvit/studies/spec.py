@@ -24,6 +24,8 @@ LENGTHS = ("cpu_seconds", "epochs", "steps")
 # What is trained first is asked for as what follows, as far as images and model go; how it is trained is its own.
 HANDED_DOWN = ("data", "model", "img_size", "in_chans", "fit", "val", "test", "train_on", "per_class", "fraction", "drop_path", "precision", "device")  # fmt: skip
 
+AMOUNTS = ("per_class", "fraction", "train_on")  # of one set, and not of another
+
 
 class Scale(Section):
     """How large a study is run, and how its arms are made equal: by processor time, epochs or steps."""
@@ -206,7 +208,8 @@ def _stages(table: Table, share: float) -> Iterator[Table]:
         yield own | {"share": share}
         return
     taken = share * first.get("share", 0.5)
-    below = {key: own[key] for key in HANDED_DOWN if key in own}
+    other_images = first.get("data", own.get("data")) != own.get("data")
+    below = {key: own[key] for key in HANDED_DOWN if key in own and not (other_images and key in AMOUNTS)}
     if settings := {
         key: value for key, value in own.get("settings", {}).items() if key.startswith(("model.", "data."))
     }:

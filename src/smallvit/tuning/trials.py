@@ -10,6 +10,7 @@ from typing import Any
 
 from smallvit.console import quiet, say
 from smallvit.errors import SmallvitError
+from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan
 from smallvit.recipe import Recipe, with_settings
@@ -117,7 +118,7 @@ class Trials:
             write_trial(tuning.trial(number), Stored(values=values, settings=settings, problem=str(error)))
             return Trial(number, values, "failed", problem=str(error))
         for place in reversed(tuning.places(number)):  # the first last: its folder says that all are planned
-            own = plan.at_fold(place.fold) if place.fold else plan
+            own = at_fold(plan, place.fold) if place.fold else plan
             grow_group(tuning.path, place.folder, Planned(place, own), tuning.asked.command, group_is_held=True)
         write_trial(tuning.trial(number), Stored(values=values, settings=settings))
         return Trial(number, values)
