@@ -3,7 +3,7 @@
     python benchmarks/contest_chart.py [--store docs/results/contest.json] [--out docs/images/contest.svg]
 
 A row for each entrant, a column for each set. A dot is the mean of the seeds and its line the 95 % interval of that mean (t over seeds);
-a hollow dot is a single seed. The picture brings its own background and colours, for light and for dark pages.
+a hollow dot is the mean of one or two seeds, whose interval would say nothing. The picture brings its own background and colours, for light and for dark pages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETS = {"cifar200": "CIFAR-10", "flowers": "Flowers-102", "clothing": "Clothing"
 
 
 class Score(NamedTuple):
-    """In percent; without an interval where there is one seed."""
+    """In percent; without an interval where there are fewer than three seeds."""
 
     mean: float
     interval: tuple[float, float] | None
@@ -83,8 +83,8 @@ def rows_of(record: dict[str, Any]) -> list[Row]:
 
 
 def score(values: list[float]) -> Score:
-    if len(values) == 1:
-        return Score(values[0], None)
+    if len(values) < 3:
+        return Score(sum(values) / len(values), None)
     mean, low, high = mean_interval(values)
     return Score(mean, (max(0.0, low), min(100.0, high)))
 
@@ -119,7 +119,7 @@ def chart(record: dict[str, Any]) -> str:
             axes.text(14, middle(number), row.label, color=SOFT if row.series == 0 else INK, **place)
         for number, name in enumerate(sets):
             draw_set(axes, record["sets"][name], name, rows, LEFT + number * (COLUMN + GAP))
-        note = "● mean of the seeds, line: 95% interval of the mean;  ○ one seed"
+        note = "● mean of the seeds, line: 95% interval of the mean;  ○ one or two seeds"
         axes.text(14, height - 12, note, fontsize=11, color=SOFT, va="baseline")
         drawn = to_svg(figure, "contest", spoken(title, rows, sets), width)
     return stand_alone(drawn, width, height)
