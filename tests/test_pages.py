@@ -25,6 +25,7 @@ ADDED = PROJECT / "tests" / "added"
 LONG = {"localization.md", "many-runs.md", "models.md", "pretraining.md", "results.md"}  # minutes: `make test-all`
 NOT_RUN = {
     "smallvit demo": "tests/test_demo.py runs it",
+    "smallvit app runs/a": "serves until Ctrl-C: tests/commands/test_app_command.py runs it",
     "smallvit train photos/ --recipe liu2021-swin --init swin_tiny.safetensors": "needs a published checkpoint",
     "smallvit train photos/ --init swin_tiny.safetensors": "needs a published checkpoint",
 }
@@ -123,7 +124,7 @@ def runs_well(words: list[str], place: Path, line: str) -> None:
 def test_the_pages_show_all_commands() -> None:
     from smallvit.cli import app
 
-    names = {item.text.split()[1] for page in RUN for item in shown(page) if not item.language} | {"demo"}
+    names = {item.text.split()[1] for page in RUN for item in shown(page) if not item.language} | {"demo", "app"}
     here = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     assert sorted(here - names) == []
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         explain,
         export,
         make_recipe,
+        nearest,
         predict,
         predict_proba,
         pretrain,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from smallvit.doctor.doctor import doctor as run_doctor
     from smallvit.errors import SmallvitError, UsageError
     from smallvit.recipe import Recipe
+    from smallvit.serving.app import app
 
 __version__ = "0.1.0"
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "Run",
     "SmallvitError",
     "UsageError",
+    "app",
     "check",
     "compare",
     "curve",
@@ -62,6 +65,7 @@ __all__ = [
     "explain",
     "export",
     "make_recipe",
+    "nearest",
     "predict",
     "predict_proba",
     "pretrain",
@@ -84,6 +88,7 @@ _HOME = {
     "Recipe": ("recipe", "Recipe"),
     "SmallvitError": ("errors", "SmallvitError"),
     "UsageError": ("errors", "UsageError"),
+    "app": ("serving.app", "app"),
     "check": ("checking.check", "check"),
     "run_demo": ("demo", "demo"),
     "run_doctor": ("doctor.doctor", "doctor"),

@@ -38,7 +38,7 @@ from smallvit.runs.members import final_members, is_folds, is_group
 from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, check_place
-from smallvit.runs.prediction import embed, embeddings, predict, predict_proba
+from smallvit.runs.prediction import embed, embeddings, nearest, predict, predict_proba
 from smallvit.runs.relocation import relocate
 from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, replicates_of, tell_budget
 from smallvit.runs.staged import is_unplanned
@@ -73,6 +73,7 @@ __all__ = [
     "export",
     "floors_for",
     "make_recipe",
+    "nearest",
     "open_runs",
     "predict",
     "predict_proba",

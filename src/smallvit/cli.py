@@ -43,6 +43,7 @@ for command in (
     look.evaluate,
     look.predict,
     look.embed,
+    look.app,
     ship.export,
     look.diagnose,
     look.compare,

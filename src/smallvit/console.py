@@ -1,6 +1,7 @@
 """What the user sees while something runs: short lines and one bar with an ETA, on standard error.
 
-On a terminal the bar moves; elsewhere (a log file, CI) a line is printed every few seconds instead.
+On a terminal the bar moves; elsewhere (a log file, CI) a line is printed every few seconds instead. In a notebook lines are
+plain text below the cell, and the bar is one line of its own that changes in its place.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from html import escape
 from typing import Any
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 _in_bar: ContextVar[bool] = ContextVar("in_bar", default=False)
 PATIENCE_SECONDS = 2.0  # shorter work shows no bar
 LOG_SECONDS = 10.0  # pause between lines where there is no terminal
+NOTEBOOK_SECONDS = 0.5  # between two states of a bar in a notebook
 
 Advance = Callable[..., None]
 
@@ -47,7 +50,16 @@ def warn(text: str) -> None:
 def stderr() -> Any:
     from rich.console import Console
 
-    return Console(stderr=True)
+    console = Console(stderr=True)
+    if console.is_jupyter:  # which shows standard error as a fault, and rich's own output with every line apart
+        return Console(force_jupyter=False, force_terminal=False)
+    return console
+
+
+def _in_notebook() -> bool:
+    from rich.console import Console
+
+    return Console().is_jupyter
 
 
 def duration(seconds: float) -> str:
@@ -75,9 +87,13 @@ def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
         yield lambda count=1, note="", total=None: None
         return
     console, label = stderr(), printable(label)
+    if _in_notebook():
+        shown = _displayed(label, total, done)
+    else:
+        shown = _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done)
     _in_bar.set(True)
     try:
-        with _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done) as advance:
+        with shown as advance:
             yield advance
     finally:
         _in_bar.set(False)
@@ -136,6 +152,39 @@ def _lines(label: str, total: int, done: int) -> Iterator[Advance]:
             say(f"{label} {done / whole:4.0%}, {duration(left)} left  {note}".rstrip())
 
     yield advance
+
+
+@contextmanager
+def _displayed(label: str, total: int, done: int) -> Iterator[Advance]:
+    """By what IPython itself has: no widgets need to be installed, and a stored notebook keeps the last state."""
+    from IPython.display import display
+
+    started = last = time.monotonic()
+    first, whole, said, handle = done, total, "", None
+
+    def show(left: str) -> None:
+        nonlocal handle
+        words = f"{label} {done / whole:4.0%}, {left}  {said}".rstrip()
+        line = f'<progress value="{done}" max="{whole}"></progress> {escape(words)}'
+        content = {"text/plain": words, "text/html": f'<span style="font-family:monospace">{line}</span>'}
+        if handle is None:
+            handle = display(content, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            handle.update(content, raw=True)
+
+    def advance(count: int = 1, note: str = "", total: int | None = None) -> None:
+        nonlocal done, last, whole, said
+        done, whole, said = done + count, total or whole, note or said
+        now = time.monotonic()
+        if now - started > PATIENCE_SECONDS and now - last > NOTEBOOK_SECONDS:
+            last = now
+            show(f"{duration((now - started) / max(done - first, 1) * (whole - done))} left")
+
+    try:
+        yield advance
+    finally:
+        if handle is not None:
+            show(f"took {duration(time.monotonic() - started)}")
 
 
 def is_quiet() -> bool:

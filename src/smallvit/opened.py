@@ -14,17 +14,18 @@ from smallvit.data.kept import Data
 from smallvit.data.preparation import Preparation
 from smallvit.evaluation.model_file import load_model
 from smallvit.report.card import card
+from smallvit.report.figures import Figures
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.group import Diagnosis
 from smallvit.runs.inference import evaluate, open_ensemble, open_predictor
 from smallvit.runs.members import final_members, fold_results, is_group, replicate_members
-from smallvit.runs.prediction import Images, embed, predict, predict_proba
+from smallvit.runs.prediction import Images, embed, nearest, predict, predict_proba
 from smallvit.runs.relocation import relocate
 from smallvit.runs.stored_findings import read_findings
 from smallvit.shipping.export import Export, export
 from smallvit.tuning.folder import FINAL, is_tuning
-from smallvit.types import Prediction
+from smallvit.types import Neighbour, Prediction
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.findings import Finding
@@ -43,6 +44,11 @@ class Run(RunFolder):
     def classes(self) -> tuple[str, ...]:
         """Their names, in the order of the probabilities."""
         return _classes(self)
+
+    @property
+    def figures(self) -> Figures:
+        """What the report shows as matplotlib figures: accuracy, confusion, curves; attention, locality, cka of a diagnosis."""
+        return Figures(self)
 
     @property
     def transform(self) -> Preparation:
@@ -67,6 +73,13 @@ class Run(RunFolder):
     def embed(self, *images: Images) -> np.ndarray:
         """(N, D): the features that the classifier stands on, for each image."""
         return embed(self.path, images)
+
+    def nearest(self, *images: Images, k: int = 5, data: str | Path | None = None) -> list[tuple[Neighbour, ...]]:
+        """Why this label? For each image the k training images that the model holds for most like it, with their labels.
+
+        `data` is where the training images are now, if they were moved.
+        """
+        return nearest(self.path, images, k, data=data)
 
     def evaluate(self, part: str = "test") -> dict[str, Any]:
         """Accuracy with its interval on one part of the run's own split."""

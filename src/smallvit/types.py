@@ -98,6 +98,15 @@ class World(NamedTuple):
 ALONE = World()
 
 
+class Neighbour(NamedTuple):
+    """A training image that a model holds for like another image."""
+
+    file: str  # what the data set calls it
+    row: int  # in the data set
+    label: str
+    similarity: float  # cosine of their features: 1 is the same
+
+
 class Prediction(NamedTuple):
     """What a model says of one image."""
 
@@ -107,6 +116,7 @@ class Prediction(NamedTuple):
     problem: str = ""
     probabilities: dict[str, float] | None = None  # of every class by its name
     rejected: bool = False  # the model is not sure enough to answer: the label is `unknown`
+    nearest: tuple[Neighbour, ...] = ()  # training images, where they were asked for
 
     @property
     def likeliest(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Commands that look at finished runs: probe, evaluate, predict, embed, diagnose, compare, report."""
+"""Commands that look at finished runs: probe, evaluate, predict, embed, app, diagnose, compare, report."""
 
 from __future__ import annotations
 
@@ -98,6 +98,11 @@ def predict(
     csv: Annotated[Path | None, typer.Option(help="Write label, probability, file to this CSV file.")] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="The likeliest classes: so many of them.")] = 1,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for every class.")] = False,
+    nearest: Annotated[
+        int,
+        typer.Option("--nearest", min=0, help="Why this label: so many of the training images most like each file."),
+    ] = 0,
+    data: Moved = None,
     reject: Annotated[
         float | None,
         typer.Option(
@@ -122,7 +127,9 @@ def predict(
     from smallvit import api
     from smallvit.report.answers import write_predictions
 
-    answers = api.predict(folder, files, calibrated=calibrated, threads=threads, device=device, reject=reject)
+    answers = api.predict(
+        folder, files, calibrated=calibrated, threads=threads, device=device, reject=reject, nearest=nearest, data=data
+    )
     if write_predictions(answers, csv, top, probabilities, likeliest=reject is not None):
         raise typer.Exit(1)
 
@@ -142,6 +149,26 @@ def embed(
 
     if write_features(api.embeddings(folder, files, threads=threads, device=device), npz):
         raise typer.Exit(1)
+
+
+def app(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a model.safetensors.")],
+    host: Annotated[
+        str, typer.Option(help="The address that it listens on; 127.0.0.1 is for this computer alone.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
+    nearest: Annotated[int, typer.Option("--nearest", min=0, max=60, help="Training images shown with an answer.")] = 6,
+    data: Moved = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads.")] = None,
+    device: OwnDevice = "auto",
+) -> None:
+    """Try a model on a local page: drop images or use the webcam; classes, where it looks, nearest training images."""
+    refuse_no_run(folder)
+    announce()
+    from smallvit.serving.app import app as serve
+
+    serve(folder, host=host, port=port, browser=browser, nearest=nearest, data=data, threads=threads, device=device)
 
 
 def diagnose(

@@ -6,6 +6,7 @@ set, so that its images stay comparable; a set of 12 bits in 16-bit files (white
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,17 +47,30 @@ def many_reads() -> Iterator[None]:
 
 def open_image(path: Path, contents: Contents | None = None) -> Image.Image:
     """The opened, not yet decoded image. Pillow's limit on pixel counts stays on, as an error."""
-    most = Image.MAX_IMAGE_PIXELS or 1 << 30
     try:
         if path.stat().st_size == 0:
             raise Unreadable("the file is empty")
-        image = Image.open(contents.open(path) if contents else path, formats=FORMATS)
+        file = contents.open(path) if contents else path
+    except OSError as error:
+        raise Unreadable(_reason(error)) from None
+    return _opened(file)
+
+
+def open_sent(content: bytes) -> Image.Image:
+    """The same of what was sent and never was a file here."""
+    if not content:
+        raise Unreadable("the file is empty")
+    return _opened(io.BytesIO(content))
+
+
+def _opened(file: Path | io.BytesIO) -> Image.Image:
+    most = Image.MAX_IMAGE_PIXELS or 1 << 30
+    try:
+        image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         raise Unreadable(f"not a readable image (formats: {', '.join(FORMATS)})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise Unreadable(f"more than {most:,} pixels") from None
-    except Unreadable:
-        raise
     except Exception as error:  # Pillow's readers raise nearly anything on a damaged header
         raise Unreadable(_reason(error)) from None
     if image.width * image.height > most:  # up to twice the limit Pillow only warns
@@ -93,10 +107,20 @@ def read_image(
     with _one_reason():
         if raster := open_raster(path):
             return square_of_array(raster.read(), size, fit, channels, white)
-        with open_image(path, contents) as image:
-            # JPEG can decode at a half, a quarter, an eighth: still at least twice the size we need.
-            image.draft(None, (2 * size, 2 * size))
-            return square_of_picture(image, size, fit, channels, white)
+        return _square_of_opened(open_image(path, contents), size, fit, channels, white)
+
+
+def read_sent(content: bytes, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
+    """uint8 (C, S, S) of the bytes of an image file, as `read_image` gives it for the file; not of `.npy`."""
+    with _one_reason():
+        return _square_of_opened(open_sent(content), size, fit, channels, white)
+
+
+def _square_of_opened(image: Image.Image, size: int, fit: Fit, channels: int, white: int) -> Tensor:
+    with image:
+        # JPEG can decode at a half, a quarter, an eighth: still at least twice the size we need.
+        image.draft(None, (2 * size, 2 * size))
+        return square_of_picture(image, size, fit, channels, white)
 
 
 def square_of_picture(image: Image.Image, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:

@@ -19,6 +19,7 @@ from smallvit.drawing.svg import (
     SOFT,
     STRONG,
     VARIABLES,
+    Drawing,
     color,
     few_ticks,
     fit,
@@ -66,6 +67,10 @@ def color_name(series: int) -> str:
 
 
 def accuracy_chart(bars: Sequence[Bar], name: str = "accuracy") -> str:
+    return draw_accuracy(bars, name).svg()
+
+
+def draw_accuracy(bars: Sequence[Bar], name: str = "accuracy") -> Drawing:
     """A bar from zero per model and floor, its interval as a whisker, its numbers written beside its name."""
     width, row, foot = 400, 50, 26
     with style(name):
@@ -87,7 +92,7 @@ def accuracy_chart(bars: Sequence[Bar], name: str = "accuracy") -> str:
         first.set_horizontalalignment("left")
         last.set_horizontalalignment("right")
         spoken = "; ".join(f"{b.label} {b.value:.1%}, interval {b.low:.1%} to {b.high:.1%}" for b in bars)
-        return to_svg(figure, name, f"Bar chart of accuracy. {spoken}", width)
+        return Drawing(figure, name, f"Bar chart of accuracy. {spoken}", width)
 
 
 def curve_panel(
@@ -97,37 +102,47 @@ def curve_panel(
     width, height = 340, 230
     with style(name):
         figure, axes = pixel_axes(width, height, left=56, right=12, top=10, bottom=46)
-        axes.grid(axis="y", color=LINE, linewidth=1)
-        for curve in curves:
-            axes.plot(
-                curve.x,
-                curve.y,
-                color=color(curve.series),
-                alpha=0.5 if curve.faint else 1,
-                linewidth=1.2 if curve.faint else 2,
-                linestyle=_DASHES[(curve.series - 1) % len(_DASHES)],
-                marker="o" if len(curve.x) < 3 else "",
-                markersize=4,
-            )
-            if curve.mark:
-                axes.plot(*curve.mark, marker="o", markersize=7, color=color(curve.series))
-        axes.margins(x=0.02)
-        axes.tick_params(axis="x", pad=8)
-        axes.set(xlim=(0, None), ylim=(0.0 if from_zero else _axis_floor(curves), None))
-        if percent:
-            axes.set_ylim(top=min(1.0, axes.get_ylim()[1]) + 0.01)
-            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-        else:
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
-        axes.yaxis.set_major_locator(few_ticks())
-        axes.xaxis.set_major_locator(few_ticks(integer=True))
-        axes.set_xlabel(x_label, fontsize=12, color=SOFT, labelpad=6)
+        draw_curves(axes, curves, x_label, percent, from_zero)
         return to_svg(figure, name, label, width)
+
+
+def draw_curves(axes: Axes, curves: Sequence[Curve], x_label: str, percent: bool, from_zero: bool) -> None:
+    axes.grid(axis="y", color=LINE, linewidth=1)
+    for curve in curves:
+        axes.plot(
+            curve.x,
+            curve.y,
+            color=color(curve.series),
+            alpha=0.5 if curve.faint else 1,
+            linewidth=1.2 if curve.faint else 2,
+            linestyle=_DASHES[(curve.series - 1) % len(_DASHES)],
+            marker="o" if len(curve.x) < 3 else "",
+            markersize=4,
+        )
+        if curve.mark:
+            axes.plot(*curve.mark, marker="o", markersize=7, color=color(curve.series))
+    axes.margins(x=0.02)
+    axes.tick_params(axis="x", pad=8)
+    axes.set(xlim=(0, None), ylim=(0.0 if from_zero else _axis_floor(curves), None))
+    if percent:
+        axes.set_ylim(top=min(1.0, axes.get_ylim()[1]) + 0.01)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+    else:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    axes.yaxis.set_major_locator(few_ticks())
+    axes.xaxis.set_major_locator(few_ticks(integer=True))
+    axes.set_xlabel(x_label, fontsize=12, color=SOFT, labelpad=6)
 
 
 def confusion_map(
     counts: Sequence[Sequence[int]], names: Sequence[str], name: str, totals: Sequence[int] | None = None
 ) -> str:
+    return draw_confusion(counts, names, name, totals).svg()
+
+
+def draw_confusion(
+    counts: Sequence[Sequence[int]], names: Sequence[str], name: str, totals: Sequence[int] | None = None
+) -> Drawing:
     """Rows are true classes; colour is the share of the row, blue on the diagonal, orange for mistakes.
 
     `totals` are the images of each class where `counts` is a block of a larger matrix.
@@ -165,7 +180,7 @@ def confusion_map(
             spine.set(visible=True, color=LINE)
         right = int(np.trace(counts_KK))
         spoken = f"Confusion matrix of {K} classes: {right:,} of {totals_K.sum():,} images on the diagonal"
-        return to_svg(figure, name, spoken, width, least=0.85 if width > 400 and K <= 40 else 0.0)
+        return Drawing(figure, name, spoken, width, least=0.85 if width > 400 and K <= 40 else 0.0)
 
 
 # ---- parts of the drawings ---------------------------------------------------------------------------

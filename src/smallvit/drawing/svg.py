@@ -9,7 +9,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,6 +65,20 @@ def pixel_axes(
     axes.tick_params(length=0)
     axes.set_axisbelow(True)
     return figure, axes
+
+
+class Drawing(NamedTuple):
+    """A figure in the colours of no page yet, and what a page needs beside it: own ids, a spoken label, its size."""
+
+    figure: Figure
+    name: str
+    label: str
+    width: float
+    least: float = 0.0
+
+    def svg(self) -> str:
+        with style(self.name):
+            return to_svg(self.figure, self.name, self.label, self.width, self.least)
 
 
 _TAG = re.compile(r"<[^<>]*>")  # text never holds < or >: matplotlib writes them as entities

@@ -22,16 +22,20 @@ def write_predictions(
     """CSV to a file or standard output; the unreadable files go to standard error. Returns their number.
 
     `top` adds columns for the likeliest classes after the first, `probabilities` one for every class, `likeliest` the
-    label that an answer has or would have if it were not unknown.
+    label that an answer has or would have if it were not unknown; the nearest training images have three each, where they
+    were asked for.
     """
     good = [(answer, answer.probabilities) for answer in answers if answer.probabilities is not None]
     classes = list(good[0][1]) if good else []
     more = [f"{word}_{place}" for place in range(2, min(top, len(classes)) + 1) for word in ("label", "probability")]
+    near = max((len(answer.nearest) for answer, _ in good), default=0)
+    more += [f"{word}_{place}" for place in range(1, near + 1) for word in ("nearest", "nearest_label", "similarity")]
     first = ["label", "probability", "file", *(["likeliest"] * likeliest)]
     header: list[Any] = [*first, *more, *(f"p_{name}" for name in classes if probabilities)]
     rows: list[list[Any]] = [
         [name_cell(str(a.label)), a.probability, file_cell(a.file), *([name_cell(str(a.likeliest))] * likeliest)]
         + [name_cell(value) if isinstance(value, str) else value for pair in a.top(top)[1:] for value in pair]
+        + [cell for n in a.nearest for cell in (name_cell(n.file), name_cell(n.label), n.similarity)]
         + [of_class[name] for name in classes if probabilities]
         for a, of_class in good
     ]

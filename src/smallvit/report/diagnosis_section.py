@@ -52,7 +52,12 @@ def outdated(contents: Sequence[Content]) -> list[Verdict]:
 
 
 def _script() -> str:
-    return (resources.files("smallvit.report") / "diagnosis.js").read_text(encoding="utf-8")
+    return shading() + (resources.files("smallvit.report") / "diagnosis.js").read_text(encoding="utf-8")
+
+
+def shading() -> str:
+    """How masks are drawn over images, as a script."""
+    return (resources.files("smallvit.report") / "shading.js").read_text(encoding="utf-8")
 
 
 def _render(parts: Sequence[Mapping[str, Any]], many: bool) -> str:

@@ -25,7 +25,7 @@ def training_section(contents: Sequence[Content]) -> dict[str, Any]:
     courses = [course(run) for run in contents]
     x_label = courses[0][1]
     panels = []
-    for panel in _panels(contents):
+    for panel in curve_panels(contents):
         curves = [curves[key] for curves, _ in courses for key in panel.keys if key in curves]
         if curves:
             last = ", ".join(f"{curve.y[-1]:.3g}" for curve in curves)
@@ -58,7 +58,7 @@ def _shown(run: Content, image_bytes: int) -> dict[str, Any]:
     return {"label": run.label, "title": about["title"], "words": about["words"], "rows": rows}
 
 
-def _panels(contents: Sequence[Content]) -> list[CurvePanel]:
+def curve_panels(contents: Sequence[Content]) -> list[CurvePanel]:
     """Every panel once, also where several runs declare it."""
     judge = "k-NN accuracy on the validation part" if contents[0].pretrained else "Validation accuracy"
     # Zero means nothing to a loss or an accuracy that is far away from it.
@@ -80,7 +80,7 @@ def course(content: Content) -> tuple[dict[str, Curve], str]:
     epochs = _records(content.metrics, "epoch")
     per_epoch = epochs[-1]["step"] / len(epochs) if epochs else 1.0
     curves = {}
-    for panel in _panels([content]):
+    for panel in curve_panels([content]):
         for key in panel.keys:
             # The mean loss of an epoch is recorded too, but that of every few steps shows more.
             of_epochs = key != "train_loss" and any(key in record for record in epochs)

@@ -12,6 +12,7 @@ images.safetensors      the small pictures that the report shows
 state/                  where training stands; enough to go on bit-identically
 features.safetensors    the frozen features of all parts, where `smallvit probe` was asked for
 probe.json              what they are worth
+neighbours.safetensors  features of the training images, where the nearest of them were asked for
 estimator.json          what else the estimator knows that trained it, where one of scikit-learn's kind did
 stages.json             what was trained before it in the same command; each stage is a run folder in this one
 moved.json              where its images are now, where a command was told so
@@ -196,6 +197,7 @@ _OURS = _FIRST | {
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
     "features.safetensors", "probe.json", "decision.json", "trial.json", "tune.json", "spent.json", "best.toml",
     STAGES_FILE, "label-errors.csv", "estimator.json", "moved.json", "reject.json", "curve.json",
+    "neighbours.safetensors",
 }  # fmt: skip
 
 

@@ -27,10 +27,12 @@ from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.predictor import Predictor, listed
 from smallvit.runs.inference import check_classes, open_model, open_predictor
 from smallvit.runs.members import is_group
+from smallvit.runs.nearest import TrainingImages, run_with_images, training_images
 from smallvit.runs.rejected import stored_threshold
 from smallvit.runs.rejection import with_doubt
+from smallvit.runs.relocation import relocate
 from smallvit.training.session import fixed_threads
-from smallvit.types import Embedding, Prediction
+from smallvit.types import Embedding, Neighbour, Prediction
 
 IMAGES_AT_ONCE = 64
 UNKNOWN = "unknown"  # instead of a label, where the model is not sure enough
@@ -41,22 +43,49 @@ Images = Picture | Sequence[Any]
 
 def predict(
     folder: str | Path, images: Images, *, calibrated: bool | None = None, threads: int | None = None,
-    device: str = "auto", reject: float | None = None,
+    device: str = "auto", reject: float | None = None, nearest: int = 0, data: str | Path | None = None,
 ) -> list[Prediction]:  # fmt: skip
     """Label and probabilities of every image. A file that cannot be read is an answer of its own, not an error.
 
     `calibrated` divides the logits by the temperature that suited the validation part: other probabilities, the same
     labels. Without it they are as the run was told (data.calibrate). `reject=0.05`: where the model is less sure than the
     threshold that `evaluate --reject 0.05` found, the label is `unknown`. `threads` are torch's own choice where they are not
-    given: a model file has no run to take them from.
+    given: a model file has no run to take them from. `nearest` asks for so many training images that the model holds for
+    most like each; `data` is where these are now, if they were moved.
     """
     path = Path(folder)
+    relocate(path, data)
+    run = run_with_images(path) if nearest else None
     threshold = None if reject is None else stored_threshold(path, reject)
     predictor = _classifier(path, device, calibrated)
+    known = training_images(run, predictor, threads) if run and isinstance(predictor, Predictor) else None
     plain = partial(predictor.probabilities, calibrated=calibrated)
-    ask = plain if threshold is None else with_doubt(predictor, path, calibrated)
+    said = plain if threshold is None else with_doubt(predictor, path, calibrated)
+
+    def ask(squares_BCSS: Tensor) -> Tensor:
+        if known is None or not isinstance(predictor, Predictor):
+            return said(squares_BCSS)
+        return torch.cat([said(squares_BCSS), predictor.features(squares_BCSS)], dim=1)
+
     seen = _see(predictor.preparation, images, threads, ask)
-    return [_prediction(one, predictor.class_names, threshold) for one in seen]
+    return [_prediction(one, predictor.class_names, threshold, known, nearest) for one in seen]
+
+
+def nearest(
+    folder: str | Path, images: Images, k: int = 5, *, threads: int | None = None, device: str = "auto",
+    data: str | Path | None = None,
+) -> list[tuple[Neighbour, ...]]:  # fmt: skip
+    """For every image the k training images whose features are most like its own, the nearest first.
+
+    The features of the training images are computed at the first call and kept in the run folder; `data` is where the
+    images are now, if they were moved. An image that cannot be read is an error.
+    """
+    relocate(folder, data)
+    run = run_with_images(Path(folder))
+    predictor = open_predictor(run.path, device)
+    known = training_images(run, predictor, threads)
+    features_ND = _stacked(_see(predictor.preparation, images, threads, predictor.features))
+    return known.nearest(torch.from_numpy(features_ND), k)
 
 
 def predict_proba(
@@ -99,15 +128,20 @@ def _classifier(path: Path, device: str, calibrated: bool | None) -> Predictor |
     return predictor
 
 
-def _prediction(seen: Embedding, class_names: Sequence[str], threshold: float | None = None) -> Prediction:
-    """With a threshold, the doubt stands behind the probabilities."""
+def _prediction(
+    seen: Embedding, class_names: Sequence[str], threshold: float | None, known: TrainingImages | None, k: int
+) -> Prediction:
+    """Behind the probabilities stands the doubt, with a threshold, and then features, where the training images are known."""
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
-    values = seen.vector if threshold is None else seen.vector[:-1]
-    probabilities = {name: round(value, 6) for name, value in zip(class_names, values.tolist(), strict=True)}
-    label = class_names[int(values.argmax())]
-    rejected = threshold is not None and not seen.vector[-1] < threshold
-    return Prediction(seen.file, UNKNOWN if rejected else label, probabilities[label], "", probabilities, rejected)
+    places = np.cumsum([len(class_names), threshold is not None])
+    chances_K, doubt, features_D = np.split(seen.vector, places)
+    probabilities = {name: round(value, 6) for name, value in zip(class_names, chances_K.tolist(), strict=True)}
+    label = class_names[int(chances_K.argmax())]
+    rejected = threshold is not None and not doubt[0] < threshold
+    near = known.nearest(torch.from_numpy(features_D)[None].float(), k)[0] if known else ()
+    said = UNKNOWN if rejected else label
+    return Prediction(seen.file, said, probabilities[label], "", probabilities, rejected, near)
 
 
 def _stacked(seen: Sequence[Embedding]) -> np.ndarray:

@@ -25,6 +25,11 @@ LEGEND = (
     (' style="border-top-style:dashed"', "untrained"),
     (' class="thin" style="border-top-style:dotted"', "all cells alike"),
 )
+TITLES = {
+    "distance": "How far heads look, in widths of the image",
+    "near": "Share of attention on the 3 x 3 cells around",
+    "entropy": "Spread (0: one cell, 1: all alike)",
+}
 
 
 class HowFarItLooks(Measurement):
@@ -71,11 +76,7 @@ class HowFarItLooks(Measurement):
 
     def panel(self, findings: StoredFindings, canvas: Canvas) -> Panel:
         figures, arrays = [], findings["locality"].arrays
-        for key, title in (
-            ("distance", "How far heads look, in widths of the image"),
-            ("near", "Share of attention on the 3 x 3 cells around"),
-            ("entropy", "Spread (0: one cell, 1: all alike)"),
-        ):
+        for key, title in TITLES.items():
             tables = (arrays[key], arrays[f"{key}_initial"], arrays[f"{key}_uniform"])
             drawn = locality_figure(*tables, name=f"{key}-{canvas.series}", title=title, series=canvas.series)
             figures.append((title, drawn))
@@ -113,22 +114,27 @@ def mixes_neighbours(model: Any) -> bool:
 def locality_figure(now_LM: Array, initial_LM: Array, even_L1: Array, *, name: str, title: str, series: int) -> str:
     """A dot for every head, a line for their mean; dashed what it was untrained, dotted what looks everywhere."""
     width, height = 340, 230
-    x = np.arange(1, len(now_LM) + 1)
     mean_L, initial_L = np.nanmean(now_LM, 1), np.nanmean(initial_LM, 1)
     with style(name):
         figure, axes = pixel_axes(width, height, left=46, right=12, top=10, bottom=46)
-        axes.grid(axis="y", color=LINE, linewidth=1)
-        axes.plot(x, even_L1[:, 0], color=SOFT, linewidth=1.2, linestyle=(0, (1.5, 1.5)))
-        axes.plot(x, initial_L, color=INK, linewidth=1.4, linestyle=(0, (5, 2)))
-        axes.plot(x, mean_L, color=color(series), linewidth=2, marker="o" if len(x) < 3 else "")
-        for head_L in now_LM.T:
-            axes.plot(x, head_L, color=color(series), linestyle="", marker="o", markersize=3.5, alpha=0.55)
-        axes.set(xlim=(0.7, len(x) + 0.3), ylim=(0, None))
-        axes.tick_params(axis="x", pad=8)
-        axes.yaxis.set_major_locator(few_ticks())
-        axes.xaxis.set_major_locator(few_ticks(integer=True))
-        axes.set_xlabel("layer", fontsize=12, color=SOFT, labelpad=6)
+        draw_locality(axes, now_LM, initial_LM, even_L1, series)
         spoken = "; ".join(
-            f"layer {n}: {a:.2f}, untrained {b:.2f}" for n, a, b in zip(x, mean_L, initial_L, strict=True)
+            f"layer {n}: {a:.2f}, untrained {b:.2f}"
+            for n, (a, b) in enumerate(zip(mean_L, initial_L, strict=True), start=1)
         )
         return to_svg(figure, name, f"{title}. {spoken}", width)
+
+
+def draw_locality(axes: Any, now_LM: Array, initial_LM: Array, even_L1: Array, series: int) -> None:
+    x = np.arange(1, len(now_LM) + 1)
+    axes.grid(axis="y", color=LINE, linewidth=1)
+    axes.plot(x, even_L1[:, 0], color=SOFT, linewidth=1.2, linestyle=(0, (1.5, 1.5)))
+    axes.plot(x, np.nanmean(initial_LM, 1), color=INK, linewidth=1.4, linestyle=(0, (5, 2)))
+    axes.plot(x, np.nanmean(now_LM, 1), color=color(series), linewidth=2, marker="o" if len(x) < 3 else "")
+    for head_L in now_LM.T:
+        axes.plot(x, head_L, color=color(series), linestyle="", marker="o", markersize=3.5, alpha=0.55)
+    axes.set(xlim=(0.7, len(x) + 0.3), ylim=(0, None))
+    axes.tick_params(axis="x", pad=8)
+    axes.yaxis.set_major_locator(few_ticks())
+    axes.xaxis.set_major_locator(few_ticks(integer=True))
+    axes.set_xlabel("layer", fontsize=12, color=SOFT, labelpad=6)

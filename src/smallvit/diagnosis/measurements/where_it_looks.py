@@ -18,6 +18,7 @@ from smallvit.drawing.script import in_script
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from smallvit.diagnosis.attention import AttentionMap
     from smallvit.diagnosis.inputs import Inputs
 
 MOST_HEADS = 8  # whose maps can be chosen one by one
@@ -30,18 +31,12 @@ class WhereItLooks(Measurement):
 
     def measure(self, inputs: Inputs) -> Finding | None:
         """What each layer looks at: over all heads, head by head, by rollout, from DHVT's head tokens."""
-        from smallvit.diagnosis.attention import head_token_looks, looks, rollout_looks
+        from smallvit.diagnosis.attention import looks
 
         maps = inputs.attended.maps
         if not maps:
             return None
-        arrays: dict[str, Array] = {}
-        shown = [layer._replace(weights_BMQK=layer.weights_BMQK[:SHOWN]) for layer in maps]
-        for number, (layer, rolled) in enumerate(zip(shown, rollout_looks(shown), strict=True)):
-            arrays[f"looks.{number}"] = looks(layer).numpy().astype(np.float16)
-            arrays[f"rollout.{number}"] = rolled.numpy().astype(np.float16)
-            if layer.queries.behind:
-                arrays[f"head_tokens.{number}"] = head_token_looks(layer).mean(2).numpy().astype(np.float16)
+        arrays = looked_at([layer._replace(weights_BMQK=layer.weights_BMQK[:SHOWN]) for layer in maps])
         numbers = {"same_looks": _alike(looks(maps[-1]).mean(1)), "class_token": float(maps[-1].queries.front > 0)}
         return Finding("attention", arrays, numbers, {"layers": [layer.layer for layer in maps]})
 
@@ -55,12 +50,12 @@ class WhereItLooks(Measurement):
         shown = gallery(pictures.arrays["pixels"], [{"label": text} for text in words], budget).pictures
         if not shown:
             return None
-        kinds = _kinds(attention.arrays, len(layers))
+        kinds = kinds_of_looks(attention.arrays, len(layers))
         data = {
             "layers": layers,
             "captions": words[: len(shown)],
             "images": [{"uri": picture.uri, "width": picture.width, "height": picture.height} for picture in shown],
-            "kinds": [{"name": name, "masks": _masks(maps, common, len(shown))} for name, maps, common in kinds],
+            "kinds": [{"name": name, "masks": masks(maps, common, len(shown))} for name, maps, common in kinds],
         }
         values = {
             "data": in_script(data),
@@ -71,6 +66,19 @@ class WhereItLooks(Measurement):
             "series": canvas.series,
         }
         return Panel(10, "Where it looks", piece="where_it_looks", values=values, by_script=True)
+
+
+def looked_at(maps: Sequence[AttentionMap]) -> dict[str, Array]:
+    """What each layer looks at, by its number: head by head, by rollout, and from DHVT's head tokens."""
+    from smallvit.diagnosis.attention import head_token_looks, looks, rollout_looks
+
+    arrays: dict[str, Array] = {}
+    for number, (layer, rolled) in enumerate(zip(maps, rollout_looks(maps), strict=True)):
+        arrays[f"looks.{number}"] = looks(layer).numpy().astype(np.float16)
+        arrays[f"rollout.{number}"] = rolled.numpy().astype(np.float16)
+        if layer.queries.behind:
+            arrays[f"head_tokens.{number}"] = head_token_looks(layer).mean(2).numpy().astype(np.float16)
+    return arrays
 
 
 def _alike(looks_BHW: Tensor) -> float:
@@ -84,7 +92,7 @@ def _alike(looks_BHW: Tensor) -> float:
     return float(table_BB[torch.ones_like(table_BB, dtype=torch.bool).triu(1)].mean())
 
 
-def _kinds(arrays: Mapping[str, Array], layers: int) -> list[tuple[str, list[Array], bool]]:
+def kinds_of_looks(arrays: Mapping[str, Array], layers: int) -> list[tuple[str, list[Array], bool]]:
     """What can be chosen: name, (B, H, W) of every layer, and whether all layers share one scale."""
 
     def stored(name: str) -> list[Array]:
@@ -111,9 +119,9 @@ def _kinds(arrays: Mapping[str, Array], layers: int) -> list[tuple[str, list[Arr
     return kinds
 
 
-def _masks(maps_L: Sequence[Array], common: bool, images: int) -> list[list[dict[str, Any]]]:
+def masks(maps_L: Sequence[Array], common: bool, images: int) -> list[list[dict[str, Any]]]:
     """For every image and layer: rows, columns and bytes, 255 at the maximum of the layer or of all layers."""
-    masks = []
+    found = []
     for image in range(images):
         most = max(float(maps_BHW[image].max()) for maps_BHW in maps_L)
         row = []
@@ -121,8 +129,8 @@ def _masks(maps_L: Sequence[Array], common: bool, images: int) -> list[list[dict
             largest = most if common else float(maps_BHW[image].max())
             values = np.clip(255 * maps_BHW[image] / max(largest, 1e-12), 0, 255).round().astype(np.uint8)
             row.append({"rows": values.shape[0], "columns": values.shape[1], "bytes": _encoded(values)})
-        masks.append(row)
-    return masks
+        found.append(row)
+    return found
 
 
 def _encoded(values: NDArray[np.uint8]) -> str:
