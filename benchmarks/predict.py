@@ -2,11 +2,11 @@
 
     python benchmarks/predict.py [--images 384] [--rounds 7] [--out FILE]
 
-JPEG files of 400 x 300 pixels, and models of 32 px that were trained for one epoch on a few of them. Three sides take turns in each
+JPEG files of 400 x 300 pixels, and models of 32 px (--size) that were trained for one epoch on a few of them. Three sides take turns in each
 round, so that a busy machine slows all of them; every one begins with a stored model and a folder, and ends with labels and probabilities:
 
 - smallvit: `smallvit.predict(RUN, FOLDER)`, all that the command does but for starting Python;
-- timm: what its inference script does, with its default of 2 workers and smallvit's batches of 64 (create_dataset, create_loader, inference
+- timm: what its inference script does, with its default of 2 workers and batches of 64 (--batch; create_dataset, create_loader, inference
   mode), and the same model, `run.model()`. Where the run averages the image and its mirror image, so does this side: as many passes;
 - ONNX: the exported file in onnxruntime, its squares read as smallvit reads them.
 
@@ -42,7 +42,6 @@ from input_pipeline import texture
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.prediction import IMAGES_AT_ONCE, named_images, read_ahead
 
-SIZE = 32
 MODELS = ["conv_nano", "vit_nano"]
 Side = Callable[[], int]
 
@@ -59,6 +58,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=384)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--size", type=int, default=32, help="of the models")
+    parser.add_argument("--batch", type=int, default=IMAGES_AT_ONCE, help="timm's")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     ratios = [f"{pair}, {by}" for pair in ("smallvit / timm", "ONNX / smallvit") for by in ("clock", "processor time")]
@@ -69,14 +70,14 @@ def main() -> None:
             run = smallvit.train(
                 photos,
                 model=name,
-                img_size=SIZE,
+                img_size=args.size,
                 epochs=1,
                 per_class=8,
                 threads=1,
                 out=Path(folder) / name,
                 show_progress=False,
             )
-            lines.append(row(name, run, measure(sides(run, photos), args.rounds, args.images)))
+            lines.append(row(name, run, measure(sides(run, photos, args.batch), args.rounds, args.images)))
             print("\n".join(lines), flush=True)
     if args.out:
         args.out.write_text(
@@ -92,15 +93,15 @@ def write_photos(folder: Path, count: int) -> Path:
     return folder
 
 
-def sides(run: smallvit.Run, photos: Path) -> dict[str, Side]:
-    return {"smallvit": ours(run, photos), "timm": theirs(run, photos), "ONNX": onnx(run, photos)}
+def sides(run: smallvit.Run, photos: Path, batch: int) -> dict[str, Side]:
+    return {"smallvit": ours(run, photos), "timm": theirs(run, photos, batch), "ONNX": onnx(run, photos)}
 
 
 def ours(run: smallvit.Run, photos: Path) -> Side:
     return lambda: len(smallvit.predict(run.path, photos))
 
 
-def theirs(run: smallvit.Run, photos: Path) -> Side:
+def theirs(run: smallvit.Run, photos: Path, batch: int) -> Side:
     flips = run.transform.flips
 
     def label() -> int:
@@ -108,7 +109,7 @@ def theirs(run: smallvit.Run, photos: Path) -> Side:
         config = resolve_data_config({}, model=model)
         dataset = create_dataset(root=str(photos), name="")
         loader = create_loader(
-            dataset, batch_size=IMAGES_AT_ONCE, use_prefetcher=True, num_workers=2, device=torch.device("cpu"), **config
+            dataset, batch_size=batch, use_prefetcher=True, num_workers=2, device=torch.device("cpu"), **config
         )
         labels, probabilities = [], []
         with torch.inference_mode():
@@ -169,8 +170,8 @@ def conditions(args: argparse.Namespace) -> str:
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     return (
         f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, timm {timm.__version__}, onnxruntime "
-        f"{onnxruntime.__version__}, Pillow {PIL.__version__}; {args.images} JPEG files of 400 x 300, models of {SIZE} px, batches of "
-        f"{IMAGES_AT_ONCE}, timm with 2 workers; medians of images per second and means of the ratio with a 95 % t-interval over "
+        f"{onnxruntime.__version__}, Pillow {PIL.__version__}; {args.images} JPEG files of 400 x 300, models of {args.size} px, batches of "
+        f"{IMAGES_AT_ONCE}, timm {args.batch} with 2 workers; medians of images per second and means of the ratio with a 95 % t-interval over "
         f"{args.rounds} rounds; {load}."
     )
 

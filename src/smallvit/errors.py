@@ -37,6 +37,10 @@ class Collapsed(SmallvitError):
     """Pretraining made the features of all images alike."""
 
 
+class OutOfMemory(SmallvitError):
+    """The machine or its GPU has no more memory to give."""
+
+
 class Interrupted(SmallvitError):
     """The user asked the run to stop; it was saved."""
 

@@ -231,14 +231,12 @@ class Recipe(Section):
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
     epochs: Annotated[int, Field(ge=1, le=10_000_000)] | Auto = "auto"
-    steps: Annotated[int, Field(ge=1, le=MOST)] | None = (
-        None  # where a budget counted them: the last epoch is cut short
-    )
+    steps: Annotated[int, Field(ge=1, le=MOST)] | None = None  # where a budget counted them: the last epoch is cut
     replan: Replan | None = None
     batch_size: Annotated[int, Field(ge=2, le=10_000_000)] | Auto = "auto"
-    eval_every: Annotated[int, Field(ge=1, le=10_000_000)] | Auto = (
-        "auto"  # epochs between two looks at the validation part
-    )
+    grad_accum: Annotated[int, Field(ge=1, le=65536)] | Auto = "auto"  # pieces that the model takes a batch in
+    grad_checkpointing: bool = False  # keep the inputs of blocks only, compute the rest again in the backward pass
+    eval_every: Annotated[int, Field(ge=1, le=10_000_000)] | Auto = "auto"  # epochs between two looks at validation
     budget: Annotated[float, Field(gt=0)] | None = None  # seconds for the whole command
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0  # decay; 0 keeps no average
     select: Literal["best", "last"] | Auto = "auto"  # which weights become the model: training/selection.py
@@ -276,7 +274,7 @@ FLAGS = {
     "epochs": "epochs", "batch_size": "batch_size", "lr": "optimizer.lr", "init": "model.init", "pretrain": "pretrain.method",
     "teacher": "aux.teacher.run", "drop_path": "model.drop_path", "mixup": "objective.mixup", "cutmix": "objective.cutmix",
     "budget": "budget", "seed": "seed", "threads": "threads", "device": "device", "precision": "precision", "compile": "compile",
-    "folds": "data.folds", "class_weights": "objective.class_weights", "balanced": "data.balanced",
+    "grad_accum": "grad_accum", "grad_checkpointing": "grad_checkpointing", "folds": "data.folds", "class_weights": "objective.class_weights", "balanced": "data.balanced",
 }  # fmt: skip
 
 

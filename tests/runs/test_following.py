@@ -11,6 +11,7 @@ from rich.console import Console
 
 from smallvit.console import make_progress
 from smallvit.runs.following import Bars, Follower, Lines
+from smallvit.runs.ownership import sole_owner
 
 
 def append(path: Path, **record: object) -> None:
@@ -65,6 +66,53 @@ def test_many_runs_in_one_line(tmp_path: Path) -> None:
         view.started(tmp_path / f"r{number}")
     view.ended(tmp_path / "r0")
     assert view.line().startswith("1 of 200 done   r1 5%   r2 10%") and "and 11 more   180 wait for" in view.line()
+
+
+def test_what_is_left_is_reckoned_from_the_first_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is gone on with has steps that took no time here."""
+    clock = [100.0]
+    monkeypatch.setattr("smallvit.runs.following.time.monotonic", lambda: clock[0])
+    follower = Follower(tmp_path)
+    append(tmp_path, step=50, steps=100)
+    follower.look()
+    assert follower.left is None
+    clock[0] = 110.0
+    append(tmp_path, step=60, steps=100)
+    follower.look()
+    assert follower.left == pytest.approx(40)
+    view = Lines(total=1)
+    view.active[tmp_path] = follower
+    assert view.line().endswith(f"{tmp_path.name} 60%  40 s left") or view.line().endswith("60% 40 s left")
+
+
+def test_where_a_run_is_and_why_one_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name / "state").mkdir(parents=True)
+        append(tmp_path / name, step=1, steps=4)
+    with sole_owner(tmp_path / "here"):
+        pass
+    (tmp_path / "there" / "state" / "lock").write_text("other-machine 17\n")
+    view = Lines(total=2, jobs=2)
+    for name in ("here", "there"):
+        view.started(tmp_path / name)
+    assert view.line() == "0 of 2 done   here 25%   there on other-machine 25%"
+    view.ended(tmp_path / "there", "first\nsmallvit: the loss became NaN")
+    assert "there failed: the loss became NaN" in capsys.readouterr().err
+    assert view.line() == "1 of 2 done, 1 of them failed   here 25%"
+
+
+def test_a_bar_that_failed_says_why(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    progress = make_progress(Console(file=screen, force_terminal=True, width=160))
+    bars = Bars(progress, total=2)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        append(tmp_path / name, step=2, steps=4)
+        bars.started(tmp_path / name)
+    bars.ended(tmp_path / "one", "smallvit: out of memory")
+    bars.ended(tmp_path / "two")
+    notes = {task.description: task.fields["note"] for task in progress.tasks}
+    assert notes["one"] == "failed: out of memory" and "failed" not in notes["two"]
 
 
 def test_a_run_says_what_it_does_and_what_the_others_wait_for(tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ OPTIONS = {
     "epochs": flag(int, "Passes over the training images."),
     "budget": flag(str, "Time for the whole command, e.g. 20m; sets the epochs."),
     "batch_size": flag(int, "Images in one step."),
+    "grad_accum": flag(int, "Pieces that the model takes a batch in, one after the other, where memory is short. The step is that of the whole batch."),
+    "grad_checkpointing": switch("--grad-checkpointing", "Less memory: compute the inside of the model's blocks again in the backward pass."),
     "lr": flag(float, "Peak learning rate."),
     "drop_path": flag(float, "Rate of stochastic depth; 0 is off."),
     "mixup": flag(float, "Alpha of Mixup; 0 is off."),

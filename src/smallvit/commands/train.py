@@ -72,7 +72,7 @@ def check(**given: Any) -> None:
 @takes(
     "data data_dir download lists model out img_size in_chans fit epochs budget batch_size lr init continued pretrain teacher drop_path mixup cutmix aux "
     "class_weights balanced val test train_on per_class fraction groups recipe settings seed seeds folds jobs on device "
-    "threads precision compile log explain print_recipe overwrite quiet",
+    "threads precision compile grad_accum grad_checkpointing log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="Folder of class folders, .csv of path,label[,split][,group], .npz, a named set (`smallvit list datasets`; default mnist5k), or hf:NAME.")]),
     init=flag(str, "Start from the model of a run, from a checkpoint that the authors released (.safetensors, .pth), or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),
     seeds=flag(int, "Train this many seeds of the same recipe."),
@@ -109,7 +109,7 @@ def _train_longer(given: dict[str, Any]) -> None:
 
 @takes(
     "data data_dir download lists method model out img_size in_chans fit epochs budget batch_size lr init drop_path aux val test train_on "
-    "per_class fraction groups recipe settings seed seeds jobs on device threads precision log explain print_recipe overwrite quiet",
+    "per_class fraction groups recipe settings seed seeds jobs on device threads precision grad_accum grad_checkpointing log explain print_recipe overwrite quiet",
     data=Spec(Annotated[str | None, typer.Argument(help="As for train; images without labels will do, except for supcon: a flat folder, a .csv of path, an .npz of x.")]),
     method=flag(str, f"{in_words(pretraining_names())}."),
     init=flag(str, "Start from the model of a run, from a checkpoint file, or, with --seeds, each seed from its own run of a group.", metavar="RUN|FILE"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -11,8 +11,8 @@ from timm.models import checkpoint
 from torch import nn
 
 
-def checkpointed(block: nn.Module, *inputs: Any) -> Any:
-    """`block(*inputs)` that keeps only its inputs and computes the rest again in the backward pass.
+def checkpointed(block: nn.Module, *inputs: Any, run: Callable[..., Any] | None = None) -> Any:
+    """`block(*inputs)`, or `run(*inputs)` of its parts, that keeps only its inputs and computes the rest again in the backward pass.
 
     A block that moves buffers in its forward pass would move them twice a step.
     """
@@ -20,7 +20,7 @@ def checkpointed(block: nn.Module, *inputs: Any) -> Any:
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         return nullcontext(), unmoved_buffers(block)
 
-    return checkpoint(block, *inputs, use_reentrant=False, context_fn=contexts)
+    return checkpoint(run or block, *inputs, use_reentrant=False, context_fn=contexts)
 
 
 @contextmanager

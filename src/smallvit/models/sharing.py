@@ -1,9 +1,15 @@
-"""One batch through a model in several processes: each takes its part of the images, and all get the features of all.
+"""One batch through a model in parts: shared out to several processes, taken piece by piece, or both.
 
-So a loss sees the whole batch in every process, and needs to know nothing of the others: negatives, mixing, queues and
-centres are those of one process. What is small (heads, losses, augmentation) is computed by each anew; what is large, the
-model, is shared out. The gradient of the gathered features goes back to the part that made them, times the number of
-processes, so that the mean over processes of the gradients of all parameters is the gradient of the whole batch.
+All get the features of all images. So a loss sees the whole batch, and needs to know nothing of the parts: negatives,
+mixing, queues and centres are those of the batch. What is small (heads, losses, augmentation) is computed of the whole;
+what is large, the model, is divided.
+
+Processes: the gradient of the gathered features goes back to the part that made them, times the number of processes, so
+that the mean over processes of the gradients of all parameters is the gradient of the whole batch.
+
+Pieces, one after the other: only the features of a piece are kept, and what its backward pass needs is computed again when
+its gradient is there; so the memory of one piece is enough, for one more forward pass of all pieces but the last. BatchNorm
+inside the model has the statistics of a piece, and moves its running ones once for each.
 
 B images, C channels.
 """
@@ -20,10 +26,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from smallvit.types import ALONE, Features, World
 
 _WORLD: ContextVar[World] = ContextVar("world", default=ALONE)
+_PIECES: ContextVar[int] = ContextVar("pieces", default=1)
 _GRIDS: ContextVar[bool] = ContextVar("grids", default=True)
 
 
@@ -44,28 +52,58 @@ def sharing(world: World, grids: bool = True) -> Iterator[None]:
         _GRIDS.reset(tokens[1])
 
 
+@contextmanager
+def in_pieces(count: int, grids: bool = True) -> Iterator[None]:
+    """Inside, backbones take every batch in so many pieces, and keep what a backward pass needs of one of them."""
+    tokens = _PIECES.set(count), _GRIDS.set(grids)
+    try:
+        yield
+    finally:
+        _PIECES.reset(tokens[0])
+        _GRIDS.reset(tokens[1])
+
+
 def shared(forward: Callable[[Tensor], Features], images_BCSS: Tensor) -> Features:
     """`forward` of the images, of which this process computes its part where a batch is shared."""
+    with_grids = _GRIDS.get()  # now: what is computed again may be so in another thread
 
     def tensors(images_BCSS: Tensor) -> tuple[Tensor, ...]:
         features = forward(images_BCSS)
-        return features.pooled_BD, *(features.grids if _GRIDS.get() else ())
+        return features.pooled_BD, *(features.grids if with_grids else ())
 
     pooled_BD, *grids = in_parts(tensors, images_BCSS)
     return Features(pooled_BD, tuple(grids))
 
 
 def in_parts(forward: Callable[..., tuple[Tensor, ...]], *of_images: Tensor) -> tuple[Tensor, ...]:
-    """What `forward` makes of tensors with a row for each image; it gets a part of the rows where a batch is shared."""
-    world, images = _WORLD.get(), len(of_images[0])
+    """What `forward` makes of tensors with a row for each image; it gets a part of the rows where a batch is divided."""
+    world, pieces, images = _WORLD.get(), _PIECES.get(), len(of_images[0])
     if world.size == 1:
-        return forward(*of_images)
+        return _one_by_one(forward, of_images, pieces)
     if images % world.size:
         raise ValueError(f"{images} images cannot be shared by {world.size} processes")
-    # Heads work on the features of all images, outside: their statistics are whole already.
-    with WholeBatchNorm():
-        own = forward(*(rows.chunk(world.size)[world.rank] for rows in of_images))
-    return tuple(map(gather, own))
+
+    def part(*of_images: Tensor) -> tuple[Tensor, ...]:
+        # Heads work on the features of all images, outside: their statistics are whole already.
+        with WholeBatchNorm(world):
+            return forward(*of_images)
+
+    own = tuple(rows.chunk(world.size)[world.rank] for rows in of_images)
+    return tuple(map(gather, _one_by_one(part, own, pieces)))
+
+
+def _one_by_one(
+    forward: Callable[..., tuple[Tensor, ...]], of_images: tuple[Tensor, ...], pieces: int
+) -> tuple[Tensor, ...]:
+    """The backward pass begins with the last piece: that one is not computed again."""
+    if pieces == 1:
+        return forward(*of_images)
+    *earlier, last = zip(*(rows.chunk(pieces) for rows in of_images), strict=True)
+    if torch.is_grad_enabled():
+        made = [checkpoint(forward, *piece, use_reentrant=False) for piece in earlier]
+    else:
+        made = [forward(*piece) for piece in earlier]
+    return tuple(map(torch.cat, zip(*made, forward(*last), strict=True)))
 
 
 def gather(own: Tensor) -> Tensor:
@@ -97,19 +135,22 @@ class WholeBatchNorm(TorchFunctionMode):
     torch has SyncBatchNorm for GPUs only.
     """
 
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.batch_norm and (args[5] if len(args) > 5 else kwargs.get("training", False)):
-            return whole_batch_norm(*args, **kwargs)
+            return whole_batch_norm(self.world, *args, **kwargs)
         return func(*args, **kwargs)
 
 
 def whole_batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    world: World, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = True, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """F.batch_norm over the images of all processes, each with as many."""
-    world = _WORLD.get()
     over = [axis for axis in range(input.ndim) if axis != 1]
     shape = [1, -1, *[1] * (input.ndim - 2)]
     x = input.float()

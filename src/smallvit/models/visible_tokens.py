@@ -21,6 +21,7 @@ from torch import Tensor
 from smallvit.errors import UsageError
 from smallvit.models.aliases import VITS
 from smallvit.models.features import Backbone, made_up_images
+from smallvit.models.gradient_checkpointing import checkpointed
 from smallvit.models.sharing import in_parts
 
 OTHERS = ("zhu_vit_patch4_32", "spt_lsa_vit_32", "cct_7_3x2_32", "t2t_nano")
@@ -44,7 +45,11 @@ def encode_visible(backbone: Backbone, images_BCSS: Tensor, visible_BV: Tensor) 
         tokens_BMD = model._pos_embed(model.patch_embed(images_BCSS.contiguous(memory_format=backbone.memory_format)))
         places_BVD = visible_BV[:, :, None].expand(-1, -1, tokens_BMD.shape[2])
         seen_BVD = tokens_BMD[:, front:].gather(1, places_BVD)
-        final_BMD = model.norm(model.blocks(model.norm_pre(torch.cat([tokens_BMD[:, :front], seen_BVD], dim=1))))
+        seen_BMD = model.norm_pre(torch.cat([tokens_BMD[:, :front], seen_BVD], dim=1))
+        again = model.grad_checkpointing and torch.is_grad_enabled()
+        for block in model.blocks:
+            seen_BMD = checkpointed(block, seen_BMD) if again else block(seen_BMD)
+        final_BMD = model.norm(seen_BMD)
         return final_BMD, model.forward_head(final_BMD, pre_logits=True)
 
     final_BMD, pooled_BD = in_parts(forward, images_BCSS, visible_BV)

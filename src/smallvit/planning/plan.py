@@ -25,15 +25,15 @@ from smallvit.planning.length import Clock, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
 from smallvit.planning.moved import check_same_images, current_place, moved_to
 from smallvit.planning.resolve import (
-    COLOUR,
-    COLOURS,
     has_fast_bf16,
+    longest,
     resolve_machine,
     resolve_names,
     resolve_size,
     resolve_split,
     resolve_training,
 )
+from smallvit.planning.room import gb, resolve_room
 from smallvit.planning.stages import resolve_pretraining, stages_of
 from smallvit.planning.start import start_from, tell_of_start, warn_of_seen
 from smallvit.planning.stored_split import read_split, stored_objective
@@ -41,9 +41,10 @@ from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
-from smallvit.training.budget import MOST_EPOCHS, StepCost, measure_cost
+from smallvit.training.budget import StepCost, measure_cost
 from smallvit.training.build import build_training, make_augmenter
 from smallvit.training.loop import Training
+from smallvit.training.out_of_memory import memory_in_words
 from smallvit.training.session import fixed_threads
 
 
@@ -55,6 +56,7 @@ class Plan(NamedTuple):
     split: Split
     floors: dict[str, Any]
     seconds: float | None = None  # that training and all that follows will take on this machine, where it was reckoned
+    memory: int | None = None  # bytes that it will have at most, where that was reckoned
 
     @property
     def explained(self) -> Explained:
@@ -101,10 +103,13 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
         tell_of_start(choices, training.transferred, images, split)
     for file in training.step.learned_from:
         warn_of_seen(file, choices.recipe, images, split)
-    cost = _measure(choices, asked, training, clock)
+    memory = resolve_room(choices, training)
+    with memory_in_words(training.recipe):
+        cost = _measure(choices, asked, training, clock)
     seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
     if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
         training = _build(choices.recipe, images, split)
+        memory = resolve_room(choices, training)
         with fixed_threads(choices["threads"]):
             cost = measure_cost(training, kinds_of(choices))
     with clock.for_each_fold():
@@ -112,7 +117,7 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     with fixed_threads(choices["threads"]):
         seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
     _tell_of_losses(choices, training)
-    plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds)
+    plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds, memory)
     training.recipe = plan.recipe  # with what was chosen after it was built
     training.loader.augment_with(make_augmenter(plan.recipe))
     return Prepared(plan, training, cost)
@@ -171,13 +176,6 @@ def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     return training
 
 
-def longest(recipe: Recipe) -> Recipe:
-    """What is known after a step was measured, as it is in the longest run."""
-    augment = {key: COLOUR for key in COLOURS if getattr(recipe.augment, key) == "auto"}
-    epochs = {"epochs": MOST_EPOCHS} if recipe.epochs == "auto" else {}
-    return recipe.model_copy(update={"augment": recipe.augment.model_copy(update=augment), **epochs})
-
-
 def _tell_of_losses(choices: Choices, training: Training) -> None:
     losses: dict[str, Any] = {"objective": training.step.objective}
     losses |= {f"aux.{name}": auxiliary for name, auxiliary in training.step.auxiliaries.items()}
@@ -203,6 +201,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
         "explained": plan.explained.as_record(),
         "curves": declared_curves(recipe).for_folder(),
         "cautions": list(plan.cautions),
+        "memory": plan.memory,
     }
     writer = RunFolder.__new__(RunFolder)
     writer.path = folder
@@ -263,7 +262,8 @@ def show_plan(plan: Plan, turns: int = 1) -> None:
     if plan.floors:
         say(to_beat(plan))
     if plan.seconds is not None:
-        say(f"this takes about {roughly(turns * plan.seconds)} on this machine")
+        memory = f", with {gb(plan.memory)} of memory" if plan.memory else ""
+        say(f"this takes about {roughly(turns * plan.seconds)} on this machine{memory}")
     for caution in plan.cautions:
         warn(caution)
 

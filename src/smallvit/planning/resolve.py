@@ -16,6 +16,8 @@ from smallvit.models.aliases import HYBRIDS, VITS, architecture
 from smallvit.models.features import check_model_name
 from smallvit.objectives.base import TaskInfo, all_options, auxiliaries, objectives, options_of
 from smallvit.planning.choices import Choices
+from smallvit.recipe import Recipe
+from smallvit.training.budget import MOST_EPOCHS
 
 SIZES = (32, 64, 96, 128, 160, 224)
 MOST_CPU_SIZE = 128
@@ -211,6 +213,13 @@ def resolve_epochs(choices: Choices) -> None:
     strength, why = _colour(choices)
     for key in COLOURS:
         choices.choose(f"augment.{key}", strength, why)
+
+
+def longest(recipe: Recipe) -> Recipe:
+    """What is known after a step was measured, as it is in the longest run."""
+    augment = {key: COLOUR for key in COLOURS if getattr(recipe.augment, key) == "auto"}
+    epochs = {"epochs": MOST_EPOCHS} if recipe.epochs == "auto" else {}
+    return recipe.model_copy(update={"augment": recipe.augment.model_copy(update=augment), **epochs})
 
 
 def _colour(choices: Choices) -> tuple[float, str]:

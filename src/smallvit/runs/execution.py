@@ -22,7 +22,9 @@ from smallvit.runs.staged import is_stage, tell_stages
 from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.loop import Training
+from smallvit.training.out_of_memory import memory_in_words
 from smallvit.training.session import Log, fixed_threads, run_session, state_file
+from smallvit.training.step import pieces_of
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.together import lost, tell_folder, wait_for_folder
 from smallvit.training.wandb import WandbLog
@@ -51,7 +53,8 @@ def execute(
             open_logs: list[Log] = [make(run.path) for make in logs]
             collapse = ""
             try:
-                run_session(run.path, t, open_logs, spent=time.monotonic() - started)
+                with memory_in_words(t.recipe, f"smallvit resume {run.path}"):
+                    run_session(run.path, t, open_logs, spent=time.monotonic() - started)
             except Collapsed as error:  # the run ends here, with all that shows it
                 collapse = str(error)
             except RuntimeError as error:
@@ -103,6 +106,10 @@ def _check_shares(t: Training) -> None:
     size, batch = t.world.size, t.loader.batch_size
     if batch % size:
         raise UsageError(f"--batch-size {batch} cannot be shared by {size} processes: give a multiple of {size}")
+    if (pieces := pieces_of(t.recipe)) > max(1, batch // size // 2):
+        raise UsageError(
+            f"--grad-accum {pieces}: {size} processes have {batch // size} images of a batch each: give fewer pieces"
+        )
 
 
 def _build(run: RunFolder, plan: Plan) -> Training:

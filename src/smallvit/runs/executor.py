@@ -111,7 +111,7 @@ def run_all(
                     stopped.add(path)
                     active[path].stop()
                 for ended in _collect(active, stopped):
-                    view.ended(ended.path)
+                    view.ended(ended.path, "" if ended.stopped or stop.is_set() else ended.problem)
                     source.tell(ended)
                     if ended.problem and not ended.stopped and not stop.is_set():
                         failed.append(ended)

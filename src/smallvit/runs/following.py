@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smallvit import console
+from smallvit.runs.ownership import owner_of, this_host
 from smallvit.runs.shapes import Progress
 from smallvit.runs.staged import run_name
 
@@ -24,11 +25,12 @@ class Follower:
     """How far one run is, from the records that it appends to metrics.jsonl."""
 
     def __init__(self, path: Path, before: str = LOADING) -> None:
-        self.name = run_name(path)
+        self.path, self.name = path, run_name(path)
         self.before = self.note = before  # what it does until its first record
         self.file = path / "metrics.jsonl"
         self.inode = self.offset = 0
         self.step, self.steps = 0, 1
+        self.began: tuple[float, int] | None = None  # clock and step at the first look: a resumed run has steps already
         self.course: list[tuple[float, float]] = []  # share of the steps that were done, validation accuracy then
 
     def look(self) -> bool:
@@ -48,6 +50,8 @@ class Follower:
         self.offset += len(whole)
         for line in whole.splitlines():
             self._take(line)
+        if self.began is None and whole:
+            self.began = (time.monotonic(), self.step)
         return bool(whole)
 
     def _take(self, line: bytes) -> None:
@@ -68,13 +72,27 @@ class Follower:
     def share(self) -> float:
         return min(1.0, self.step / max(self.steps, 1))
 
+    @property
+    def left(self) -> float | None:
+        """Seconds, at the speed since the first look; None where that says nothing yet."""
+        if self.began is None or self.step <= self.began[1]:
+            return None
+        return (time.monotonic() - self.began[0]) / (self.step - self.began[1]) * max(0, self.steps - self.step)
+
+    @property
+    def place(self) -> str:
+        """The machine, where it is another one."""
+        host = owner_of(self.path)
+        return f" on {host}" if host and host != this_host() else ""
+
 
 class View(Protocol):
     """Where the course of several runs is shown."""
 
     def started(self, path: Path) -> None: ...
 
-    def ended(self, path: Path) -> None: ...
+    def ended(self, path: Path, problem: str = "") -> None:
+        """`problem`: what it has said where it failed."""
 
     def update(self) -> None: ...
 
@@ -120,9 +138,13 @@ class Bars:
         waiting = waiting_in_words(self.total, self.begun, self.jobs)
         self.progress.update(self.queue, note=waiting, visible=bool(waiting))
 
-    def ended(self, path: Path) -> None:
-        self._show(*self.active[path])
-        self.over.append(self.active.pop(path)[1])
+    def ended(self, path: Path, problem: str = "") -> None:
+        follower, bar = self.active.pop(path)
+        self._show(follower, bar)
+        if problem:  # its bar stays until the end
+            self.progress.update(bar, note=failure(problem))
+        else:
+            self.over.append(bar)
         while self.over and len(self.over) + len(self.active) > MOST_SHOWN:
             self.progress.remove_task(self.over.pop(0))
         if self.all is not None:
@@ -134,22 +156,26 @@ class Bars:
 
     def _show(self, follower: Follower, bar: Any) -> None:
         if follower.look():
-            self.progress.update(bar, total=max(follower.steps, 1), completed=follower.step, note=follower.note)
+            note = f"{follower.note}{follower.place}"
+            self.progress.update(bar, total=max(follower.steps, 1), completed=follower.step, note=note)
 
 
 class Lines:
     def __init__(self, total: int | None, jobs: int = 1, before: str = LOADING) -> None:
         self.total, self.jobs, self.before = total, jobs, before
         self.active: dict[Path, Follower] = {}
-        self.done = 0
+        self.done = self.failed = 0
         self.last = time.monotonic()
 
     def started(self, path: Path) -> None:
         self.active[path] = Follower(path, self.before)
 
-    def ended(self, path: Path) -> None:
+    def ended(self, path: Path, problem: str = "") -> None:
         del self.active[path]
         self.done += 1
+        if problem:
+            self.failed += 1
+            console.say(f"{run_name(path)} {failure(problem)}")
 
     def update(self) -> None:
         if time.monotonic() - self.last > console.LOG_SECONDS:
@@ -160,8 +186,19 @@ class Lines:
         followers = list(self.active.values())
         for follower in followers:
             follower.look()
-        shown = [f"{run.name} {f'{run.share:.0%} ' if run.step else ''}{run.note}".rstrip() for run in followers]
+        shown = [self._in_words(run) for run in followers]
         more = [f"and {len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
         count = f"{self.done} of {self.total} done" if self.total is not None else f"{self.done} done"
+        count += f", {self.failed} of them failed" if self.failed else ""
         waiting = waiting_in_words(self.total, self.done + len(followers), self.jobs)
         return "   ".join(filter(None, [count, *shown[:MOST_SHOWN], *more, waiting]))
+
+    def _in_words(self, run: Follower) -> str:
+        share = f"{run.share:.0%} " if run.step else ""
+        left = f" {console.duration(run.left)} left" if run.left is not None and run.share < 1 else ""
+        return f"{run.name}{run.place} {share}{run.note}".rstrip() + left
+
+
+def failure(problem: str) -> str:
+    """The last line of what a run has said, which says why."""
+    return f"failed: {problem.strip().splitlines()[-1].removeprefix('smallvit: ')}"

@@ -7,8 +7,9 @@ the same name, another process would get a lock of its own.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -32,7 +33,25 @@ def sole_owner(folder: Path) -> Iterator[None]:
             raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
         for inside in (folder, place.parent, folder / "findings"):
             remove_parts(inside)
+        with suppress(OSError):  # for those who look on; the lock is the lock
+            file.truncate(0)
+            file.write(f"{this_host()} {os.getpid()}\n")
+            file.flush()
         yield
+
+
+def this_host() -> str:
+    return socket.gethostname()
+
+
+def owner_of(folder: Path) -> str:
+    """The machine on which a run is or was worked on; empty where nobody did."""
+    try:
+        with (folder / LOCK).open(encoding="utf-8", errors="replace") as file:
+            host = file.read(100).partition(" ")[0]
+    except OSError:
+        return ""
+    return host if host.isprintable() else ""
 
 
 def refuse_owned(folder: Path) -> None:

@@ -6,7 +6,6 @@ between cost in proportion to their pixels. What attention costs grows faster th
 
 from __future__ import annotations
 
-import copy
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,7 @@ import torch
 
 from smallvit.recipe import resolved
 from smallvit.training.loop import Training, take_step
-from smallvit.training.optimizer import make_optimizer
-from smallvit.training.step import wrap
+from smallvit.training.memory import trial_of
 from smallvit.types import View
 
 WARM_UP_STEPS = 2
@@ -123,12 +121,7 @@ def pixels_of(views: Sequence[View]) -> int:
 def measure_step(t: Training, views: Sequence[View], most_seconds: float | None = None) -> float:
     """Median seconds of a training step with these views on this machine. Slow ones are few: at least two are taken."""
     most_seconds = MEASURED_SECONDS if most_seconds is None else most_seconds
-    trial = copy.copy(t)
-    trial.loader = t.loader.showing(views)
-    trial.step = copy.deepcopy(t.step)
-    trial.wrapped = wrap(trial.step, t.recipe)
-    trial.ema = copy.deepcopy(t.ema)
-    trial.optimizer = make_optimizer(trial.step, t.recipe.optimizer, t.device)
+    trial = trial_of(t, views)
     times: list[float] = []
     started = time.perf_counter()
     while len(times) < 2 or (len(times) < MOST_STEPS and time.perf_counter() - started < most_seconds):

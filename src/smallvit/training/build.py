@@ -11,6 +11,7 @@ from smallvit.data.loader import DeviceImages, Loader
 from smallvit.data.preparation import Preparation
 from smallvit.data.split import Split
 from smallvit.models.features import Backbone, check_size, create_backbone
+from smallvit.models.saving_memory import save_memory
 from smallvit.models.starting_weights import give_weights
 from smallvit.objectives.base import Objective, TaskInfo, auxiliaries, objectives, options_of
 from smallvit.randomness import generator, key_of
@@ -31,6 +32,8 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
     data = recipe.data
     torch.manual_seed(key_of(recipe.seed, "initial weights"))
     backbone = build_backbone(recipe, images)
+    if recipe.grad_checkpointing:
+        save_memory(backbone, recipe.model.name)
     said = give_weights(backbone.model, recipe.model.weights, recipe.model.name) if with_init else ""
     if with_init:
         whiten(backbone, images, split, recipe)  # before what is given: filters that fit come from there

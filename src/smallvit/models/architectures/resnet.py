@@ -20,6 +20,8 @@ default_cfgs = generate_default_cfgs(
     {name: config(32, "conv1", "fc", fixed_size=False) for name in ("resnet_nano", "resnet18_32", "resnet50_32")}
 )
 
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+
 
 class SmallImageResNet(ResNet):
     """timm's ResNet with the stem that CIFAR-sized images need."""
@@ -34,12 +36,28 @@ class SmallImageResNet(ResNet):
         for info in self.feature_info:
             info["reduction"] = max(1, info["reduction"] // (2 if info["module"] == "act1" else 4))
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """timm's, but for checkpointing, which there moves the running statistics of BatchNorm twice."""
-        map_BDHW = self.maxpool(self.act1(self.bn1(self.conv1(x))))
-        again = self.grad_checkpointing and torch.is_grad_enabled()
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            map_BDHW = checkpointed(stage, map_BDHW) if again else stage(map_BDHW)
+        for name in STAGES:
+            setattr(self, name, Stage(*getattr(self, name)))
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Not timm's, which moves the running statistics of BatchNorm twice, and forgets it for `forward_intermediates`."""
+        for name in STAGES:
+            getattr(self, name).grad_checkpointing = enable
+
+
+class Stage(nn.Sequential):
+    """Blocks that may be computed again in the backward pass."""
+
+    grad_checkpointing = False
+
+    def forward(self, map_BDHW: Tensor) -> Tensor:
+        if self.grad_checkpointing and torch.is_grad_enabled():
+            return checkpointed(self, map_BDHW, run=self._through)
+        return self._through(map_BDHW)
+
+    def _through(self, map_BDHW: Tensor) -> Tensor:
+        for block in self:
+            map_BDHW = block(map_BDHW)
         return map_BDHW
 
 
