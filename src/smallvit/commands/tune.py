@@ -25,7 +25,7 @@ from smallvit.console import tell
 )
 def tune(**given: Any) -> None:
     """Find the settings that suit these images: trials in a given time, best.toml, and a model trained with it."""
-    refuse_data(given)
+    refuse_data(given | {"folds": None})  # folds that judge a trial; 1 is none
     announce(given["quiet"])
     from smallvit import api
     from smallvit.tuning.page import about_gain
