@@ -48,7 +48,8 @@ def test_killed_and_resumed_it_ends_the_same(smallvit_command: Warm, origin: sma
     run = smallvit.Run(folder)
     assert run.recipe.continued.steps == 39 and run.recipe.epochs == 1
     assert run.read("split.json")["parts"] == origin.read("split.json")["parts"]
-    assert run.results["floors"] == origin.results["floors"]
+    floors, same = ({key: one["accuracy"] for key, one in r.results["floors"].items()} for r in (run, origin))
+    assert floors == same
     told = {choice["key"]: choice["why"] for choice in run.choices}
     assert "after 39 steps; the learning rate runs its course once more" in told["continued.file"]
     assert "model.name" not in told and told["epochs" if "epochs" in told else "schedule.warmup_epochs"]
