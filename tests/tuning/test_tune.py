@@ -67,7 +67,7 @@ def test_the_default_is_first_and_the_best_is_trained_on_all_but_the_test_part(t
 
 def test_the_recipe_is_one_that_train_takes(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
     path, outcome = tuned
-    assert outcome.out.splitlines()[-1] == f"recipe: smallvit train DATA --recipe {path / 'best.toml'}"
+    assert outcome.out.splitlines()[-1] == f"recipe: smallvit train digits --recipe {path / 'best.toml'}"
     tree = tomllib.loads((path / "best.toml").read_text())
     assert "smallvit.tune" not in tree["about"]["source"] or "trial" in tree["about"]["description"]
     assert "source" not in tree["data"] and "per_class" not in tree["data"]
