@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,16 @@ def test_a_bus_error_is_not_silent() -> None:
     assert "Bus error" in done.stderr
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Signals that the tests' own caller ignores (nohup) would be ignored by every process that they start."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_before_the_loop_is_told(tmp_path: Path, number: signal.Signals) -> None:
     words = ["train", "digits", *QUICK, "--out", str(tmp_path / "run")]
@@ -47,6 +58,7 @@ def loaded(pid: int) -> str:
     return "smallvit.cli" if "libtorch" in maps else ""
 
 
+@pytest.mark.usefixtures("heard")
 def test_a_closed_terminal_stops_after_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(text: str) -> None:
         raise OSError(5, "Input/output error")

@@ -50,8 +50,8 @@ MOMENTS: dict[str, list[Moment]] = {
     "within steps": [("leave", "batch", 3), ("leave", "backward", 7), ("enter", "after_step", 4), ("leave", "step", 9)],
     "within evaluations": [("enter", "score", 1), ("enter", "classify", 20), ("leave", "logits", 1)],
     "within writes": [
-        ("enter", "serialize_file", 5),  # nothing of the new checkpoint is written
-        ("leave", "serialize_file", 6),  # it is written, but not safe on disk
+        ("enter", "serialize", 5),  # nothing of the new checkpoint is written
+        ("leave", "write_bytes", 6),  # it is written, but not safe on disk
         ("leave", "fsync", 7),  # it is safe, but not in place
         ("leave", "replacing", 8),
         ("enter", "append_line", 2),

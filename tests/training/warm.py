@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 
-TRIES = ("_measure", "measure_cost")
+TRIES = ("_measure", "measure_cost", "measure_need")
 
 
 def import_everything():
@@ -92,7 +92,8 @@ def child(request):
 def watcher(number, when, name, count):
     """Send the signal at the `count`-th time `name` is entered or left, or (`after`) that many calls after it.
 
-    Steps that planning takes to see how long they are do not count: their number is the machine's matter.
+    Steps that planning takes to see how long they are, and what memory they need, do not count: they are taken on a copy,
+    and their number is the machine's matter.
     """
     events = {"enter": ("call", "c_call"), "leave": ("return", "c_return"), "after": ("call", "c_call")}[when]
     seen = trying = 0
