@@ -15,6 +15,7 @@ from torchvision.transforms import functional as tvf
 from smallvit.data.augment import Augmenter
 from smallvit.data.colour import jitter
 from smallvit.data.geometry import Window, cut, draw_window, resample
+from smallvit.errors import RunError
 from smallvit.randomness import uniform
 from smallvit.recipe import AugmentSpec
 
@@ -356,7 +357,7 @@ def test_mistakes_are_named() -> None:
         Augmenter(AugmentSpec(crop="none", flip=0.0), [0.5, 0.5], [0.2])
     with pytest.raises(ValueError, match="positive"):
         Augmenter(AugmentSpec(crop="none", flip=0.0), [0.5], [0.0])
-    with pytest.raises(AssertionError, match="not resolved"):
+    with pytest.raises(RunError, match="not resolved"):
         Augmenter(AugmentSpec(), [0.5], [0.2])
     augment = make()
     with pytest.raises(ValueError, match="does not fit in images of 32 x 32"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from smallvit.errors import RunError
+from smallvit.recipe import flat
 from smallvit.runs.axes import Place, in_order, listed, place_from, place_named, replicate_word
 from smallvit.runs.members import add_member, full_name, members_of, method_of, place_of, read_group, write_group
 
@@ -51,7 +52,7 @@ def test_words() -> None:
         ({"seed": True}, "True is no seed"),
         ({"arm": 3}, "3 is no arm"),
         ({}, "is no place"),
-        ([0], "is no place"),
+        ([0], "axes.a = .0.: should be a valid dictionary"),
     ],
 )
 def test_places_that_are_refused(axes: object, message: str, tmp_path: Path) -> None:
@@ -64,10 +65,10 @@ def test_groups_that_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "group.json"
     for record, message in (
         ({"members": ["../a"]}, "'../a' is no folder of this group"),
-        ({"members": ["a"], "axes": {}}, "cannot read"),
+        ({"members": ["a"], "axes": {}}, "axes does not say where 'a' stands"),
         ({"members": ["a", "b"], "axes": {"a": {"seed": 0}, "b": {"seed": 0}}}, "at the same place"),
-        ({}, "cannot read"),
-        ([], "cannot read"),
+        ({}, "it has no members"),
+        ([], "does not hold a JSON object"),
     ):
         file.write_text(json.dumps(record))
         with pytest.raises(RunError, match=message):
@@ -80,33 +81,37 @@ def test_groups_of_0_1_have_names_only(tmp_path: Path) -> None:
 
 
 def test_a_group_grows_and_keeps_what_it_holds(tmp_path: Path) -> None:
-    write_group(tmp_path, {"title": "t", "diagnosis": {"against": "a"}}, {"a": Place(arm="a")})
+    write_group(tmp_path, {"title": "t", "diagnosis": {"against": "a", "images": 64}}, {"a": Place(arm="a")})
     add_member(tmp_path, "b-1", Place(arm="b", seed=1))
     record = json.loads((tmp_path / "group.json").read_text())
-    assert record["title"] == "t" and record["diagnosis"] == {"against": "a"}
+    assert record["title"] == "t" and record["diagnosis"] == {"against": "a", "images": 64}
     assert record["members"] == ["a", "b-1"], "the names are a list, as in version 0.1"
     assert place_of(tmp_path / "b-1") == Place(arm="b", seed=1) and place_of(tmp_path / "c") is None
 
 
-def make_run(path: Path, **resolved: object) -> Path:
+def make_run(path: Path, **resolved: object) -> dict[str, object]:
+    """Its recipe, in one level."""
     path.mkdir(parents=True)
-    (path / "recipe.json").write_text(json.dumps({"resolved": {"seed": 0, "epochs": 5, **resolved}}))
-    return path
+    whole = {"seed": 0, "epochs": 5, "data": {"source": "digits"}, "model": {"name": "vit_nano"}, **resolved}
+    (path / "recipe.json").write_text(json.dumps({"resolved": whole, "choices": []}))
+    return flat(whole)
 
 
 def test_runs_of_one_method(tmp_path: Path) -> None:
     """By the recipe apart from the seed, for runs that the user gives; by the arm, for those of a group."""
-    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
-    recipe = {"seed": 0, "epochs": 5}
+    a, b = tmp_path / "a", tmp_path / "b"
+    recipe = make_run(a)
+    assert recipe == make_run(b)
     assert method_of(a, recipe) == method_of(b, recipe | {"seed": 7}) != method_of(b, recipe | {"epochs": 6})
 
     group = tmp_path / "group"
     places = {f"{arm}-{fold}": Place(arm=arm, fold=fold) for arm in ("x", "y") for fold in (0, 1)}
-    recipes = {name: {"seed": 0, "epochs": 5 + len(name), "fold": place.fold} for name, place in places.items()}
-    for name, resolved in recipes.items():
-        make_run(group / name, **resolved, arm=name[0])
+    recipes = {
+        name: make_run(group / name, model={"name": name[0]}, optimizer={"lr": 0.1 + (place.fold or 0)})
+        for name, place in places.items()
+    }
     write_group(group, {}, places)
-    keys = [method_of(group / name, recipes[name] | {"arm": name[0]}) for name in places]
+    keys = [method_of(group / name, recipes[name]) for name in places]
     assert keys[0] == keys[1] != keys[2] == keys[3], "folds of an arm, though their recipes differ"
 
 

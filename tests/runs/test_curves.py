@@ -16,7 +16,8 @@ from smallvit.runs.folder import RunFolder
 
 
 def folder_with(path: Path, **more: Any) -> RunFolder:
-    recipe = {"resolved": build_recipe().model_dump(), "choices": [], **more}
+    resolved = {"data": {"source": "digits"}, "model": {"name": "vit_nano"}, "seed": 0}
+    recipe = {"resolved": resolved, "choices": [], **more}
     (path / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
     return RunFolder(path)
 

@@ -62,7 +62,9 @@ class RecipeFile(Stored):
         recipe = validate(self.resolved)
         if missing := {"seed", "data", "model"} - recipe.model_fields_set:
             raise ValueError(f"the recipe that it resolved to has no {min(missing)}")
-        if left := [key for key, value in flat(self.resolved).items() if value == "auto"]:
+        # What a loss leaves to itself (the size of small crops, weights of classes) it settles when it is built.
+        own = ("objective.", "aux.")
+        if left := [key for key, value in flat(self.resolved).items() if value == "auto" and not key.startswith(own)]:
             raise ValueError(f"{left[0]} is still auto in the recipe that it resolved to")
         return self
 
