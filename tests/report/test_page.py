@@ -92,6 +92,18 @@ def test_the_verdict_is_honest(make_run: MakeRun, out: Path, floors: tuple[float
     assert [verdict for verdict in verdicts if verdict in text] == [words]
 
 
+def test_floors_of_the_same_images_are_drawn_once(make_run: MakeRun, out: Path) -> None:
+    """Though each run is told how often it alone is right, and the floor alone."""
+    runs = [make_run("a"), make_run("b")]
+    for number, run in enumerate(runs):
+        results = run.results
+        for floor in results["floors"].values():
+            floor |= {"n": 1500, "only_model": 100 + number, "only_floor": 10}
+        (run.path / "results.json").write_text(json.dumps(results))
+    text = read(runs, out).text
+    assert "Beats the floors." in text and "k-NN on pixels (" not in text.replace("k-NN on pixels (88.5%)", "")
+
+
 def test_a_floor_that_was_not_computed_is_named_and_does_not_count(make_run: MakeRun, out: Path) -> None:
     run = make_run(floors=(0.1,))
     floors = run.results["floors"] | {"knn": {"label": "k-NN on pixels", "accuracy": None, "why": "too many images"}}

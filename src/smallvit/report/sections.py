@@ -57,7 +57,7 @@ def accuracy_section(
         headlines.append((score, group[0]))
     floors = [
         floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
-        for label, known in shared((run.label, _floors(run)) for run in judged)
+        for label, known in shared((run.label, _drawn_floors(run)) for run in judged)
         for floor in known
     ]
     single = [_score(run) for run in (*judged, *folds) if not run.folds]
@@ -114,6 +114,11 @@ def _stated(score: Score, run: Content) -> list[str]:
 
 def _floors(run: Content) -> list[Score]:
     return floor_scores(run.results.get("floors", {}))
+
+
+def _drawn_floors(run: Content) -> list[Score]:
+    """The same for all runs on the same images: whom the model beats, image by image, is not drawn."""
+    return [floor._replace(only=None) for floor in _floors(run)]
 
 
 def _floor_notes(contents: Sequence[Content]) -> list[str]:
