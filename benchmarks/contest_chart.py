@@ -32,7 +32,7 @@ class Entrant(NamedTuple):
 # In this order from the top; entrants that are not named here follow under their own names.
 ENTRANTS = {
     "default": Entrant("smallvit train", 1),
-    "hybrid_tiny": Entrant("hybrid_tiny (attention)", 1),
+    "hybrid": Entrant("hybrid (attention)", 1),
     "cnn": Entrant("plain CNN", 2),
     "airbench": Entrant("airbench-like CNN", 2),
     "timm_resnet18": Entrant("timm resnet18", 3),

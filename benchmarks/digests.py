@@ -1,4 +1,4 @@
-"""Whether a change of the code left every result as it was: digests of a dozen tiny runs.
+"""Whether a change of the code left every result as it was: digests of some twenty tiny runs.
 
     python benchmarks/digests.py --write before.json       with the old code
     python benchmarks/digests.py --check before.json       with the new one
@@ -42,6 +42,8 @@ TRAIN: dict[str, str] = {
     "cct": "--model cct_7_3x1_32 --img-size 16 --in-chans 3",
     "resnet": "--model resnet_nano --set optimizer.name=sgd --lr 0.05 --set augment.crop=resized --val none",
     "timm": "--model convnext_atto --img-size 32",
+    "default": "--img-size 16 --precision fp32 --set augment.brightness=0.4",
+    "hybrid": "--model hybrid_nano --img-size 16 --precision bf16",
 }
 PRETRAIN = ("idmm", "simclr", "supcon", "mocov2", "mocov3", "dino")
 

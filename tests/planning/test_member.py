@@ -30,6 +30,16 @@ def test_few_images_leave_time_for_the_widest_and_the_reason_is_told_once() -> N
     assert why.startswith(f"the widest that sees every image {ENOUGH} times or more")
 
 
+def test_a_kind_of_the_family_leaves_the_width_to_us() -> None:
+    plan = planned(model="hybrid")
+    assert plan.recipe.model.name == plan.recipe.model.timm_name == "hybrid_tiny"
+    assert plan.recipe.optimizer.name == "muon" and plan.recipe.augment.padding == 1 / 16  # as for its members
+    short = planned(model="hybrid", epochs=3)
+    assert short.recipe.model.name == short.recipe.model.timm_name == "hybrid_nano"
+    [why] = reasons(short, "model.name")
+    assert "smallest" in why
+
+
 @pytest.mark.parametrize("given", [{"epochs": 3}, {"data": "digits"}, {"model": "conv_nano"}])
 def test_given_epochs_tiny_images_and_a_given_model_leave_it_as_it_is(given: dict[str, Any]) -> None:
     assert planned(**given).recipe.model.name == "conv_nano"
@@ -37,16 +47,16 @@ def test_given_epochs_tiny_images_and_a_given_model_leave_it_as_it_is(given: dic
 
 @pytest.mark.parametrize(
     ("seconds_for_epochs", "member"),
-    [(0.9 * ENOUGH, "conv_nano"), (1.1 * ENOUGH * WIDER["conv_micro"], "conv_micro"),
-     (1.1 * ENOUGH * WIDER["conv_tiny"], "conv_tiny")],
+    [(0.9 * ENOUGH, "nano"), (1.1 * ENOUGH * WIDER["micro"], "micro"), (1.1 * ENOUGH * WIDER["tiny"], "tiny")],
 )  # fmt: skip
-def test_a_budget_takes_what_it_has_time_for(seconds_for_epochs: float, member: str) -> None:
+@pytest.mark.parametrize("kind", ["conv", "hybrid"])
+def test_a_budget_takes_what_it_has_time_for(seconds_for_epochs: float, member: str, kind: str) -> None:
     """Steps of the smallest take a second, so that an epoch takes as many as it has steps."""
-    recipe = smallvit.make_recipe(**SMALL, model="conv_nano", epochs=1)
+    recipe = smallvit.make_recipe(**SMALL, model=f"{kind}_nano", epochs=1)
     training = prepare(recipe).training
     choices = Choices(training.recipe)
     taken = choose_member(choices, training, StepCost((1, 1), (1.0, 1.0)), seconds_for_epochs * len(training.loader))
-    assert taken == (member != "conv_nano") and choices["model.name"] == choices["model.timm_name"] == member
+    assert taken == (member != "nano") and choices["model.name"] == choices["model.timm_name"] == f"{kind}_{member}"
 
 
 def test_a_wider_member_sees_fewer_images_so_that_the_time_is_about_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

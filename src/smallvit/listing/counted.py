@@ -23,13 +23,14 @@ def stored_rows() -> list[list[str]]:
 def counted_rows() -> list[list[str]]:
     import timm
 
-    from smallvit.models.aliases import ALIASES, architecture
+    from smallvit.models.aliases import ALIASES, HYBRID_KINDS, architecture
 
     ours = [name for name in timm.list_models() if timm.model_entrypoint(name).__module__.startswith("smallvit.")]
     rows = [[name, *_measured(name), first_line(timm.model_entrypoint(name))] for name in ours]
     for name in sorted(set(ALIASES) - set(ours)):
         means = dict.fromkeys(architecture(name, size).timm_name for size in (32, 224))
-        rows.append([name, "", "", "any", "short name", f"{' or '.join(means)}, as suits the image size"])
+        suits = ", or a wider one where there is time" if name in HYBRID_KINDS else ", as suits the image size"
+        rows.append([name, "", "", "any", "short name", " or ".join(means) + suits])
     return rows
 
 

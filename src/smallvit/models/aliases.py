@@ -20,7 +20,8 @@ class Architecture(NamedTuple):
 # Plain ViTs, whose positions timm stretches to images of another size where it is told to.
 VITS = ("vit_pico", "vit_nano", "vit_tiny", "vit_small", "deit_tiny", "deit_small")
 
-# Members of our own family.
+# Our own family: `conv` and `hybrid` mean their smallest member, and a wider one where a plan has time for it.
+HYBRID_KINDS = tuple(hybrid.LAYERS)
 HYBRIDS = tuple(f"{kind}_{size}" for kind in hybrid.LAYERS for size in hybrid.WIDTHS)
 MOST_CELLS = 32  # along a side: 1,024 tokens, whose attention is already slow
 
@@ -71,7 +72,8 @@ def _strided(timm_name: str, argument: str, strides: Callable[[int], tuple[int, 
 
 def _hybrid(timm_name: str) -> Callable[[int], Architecture]:
     """A stem that leaves about 32 x 32 cells, so that three halvings end at about 4 x 4; of tiny images two are enough."""
-    kind, size = timm_name.split("_")
+    kind, size = timm_name.split("_") if "_" in timm_name else (timm_name, next(iter(hybrid.WIDTHS)))
+    timm_name = f"{kind}_{size}"
 
     def choose(img_size: int) -> Architecture:
         if img_size < 16:
@@ -117,7 +119,7 @@ ALIASES: dict[str, Callable[[int], Architecture]] = {
     "t2t_vit_7": _strided("t2t_vit_7", "strides", t2t.strides_for),
     "t2t_vit_14": _strided("t2t_vit_14", "strides", t2t.strides_for),
     "t2t_vit_t_14": _strided("t2t_vit_t_14", "strides", t2t.strides_for),
-    **{name: _hybrid(name) for name in HYBRIDS},
+    **{name: _hybrid(name) for name in (*HYBRID_KINDS, *HYBRIDS)},
     "swin_nano": _swin_nano,
     "swin_tiny": _swin_tiny,
     "pvt_b0": _pvt_b0,

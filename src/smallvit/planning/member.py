@@ -1,4 +1,6 @@
-"""Which member of our family a run takes where the model is left to us: the widest that sees its images often enough.
+"""Which member of our family a run takes where that is left to us: the widest that sees its images often enough.
+
+It is left to us where no model is named (`auto`), or a kind of the family alone: `conv`, or `hybrid` with its attention.
 
 A wider member learns more from an image that it has seen, and sees fewer of them in the same time. Measured on 500 and
 2,000 images in two and four minutes (docs/decisions/006-default.md): where every image is seen about 25 times or more,
@@ -7,6 +9,7 @@ the wider one is as good or better. Attention costs up to a point there, so none
 
 from __future__ import annotations
 
+from smallvit.models.aliases import HYBRID_KINDS, HYBRIDS
 from smallvit.planning.choices import Choices
 from smallvit.recipe import Recipe
 from smallvit.training.budget import StepCost
@@ -15,14 +18,15 @@ from smallvit.training.loop import Training
 SAMPLES_CPU = 200_000  # images that the smallest sees when the length is ours to choose: minutes on a laptop
 SAMPLES_GPU = 4_000_000
 ENOUGH = 25  # times that every image is seen
-SMALLEST = "conv_nano"
-WIDER = {"conv_micro": 1.9, "conv_tiny": 2.9}  # what their steps take, to one of the smallest
+SMALLEST = "nano"
+WIDER = {"micro": 1.9, "tiny": 2.9}  # what their steps take, to one of the smallest
 LEAST_SIZE = 16  # px: below, two stages are enough, and no other width was measured
 
 
 def is_open(asked: Recipe, choices: Choices) -> bool:
     """Whether time decides on the model: it was not given, and neither were the epochs."""
-    left_to_us = asked.model.name == "auto" and choices["model.name"] == SMALLEST and choices["epochs"] == "auto"
+    left_to_us = asked.model.name in ("auto", *HYBRID_KINDS) and _size_of(choices) == SMALLEST
+    left_to_us = left_to_us and choices["epochs"] == "auto"
     return left_to_us and choices["objective.name"] == "supervised" and choices["data.img_size"] >= LEAST_SIZE
 
 
@@ -33,12 +37,12 @@ def choose_member(choices: Choices, training: Training, cost: StepCost, seconds:
     """
     an_epoch = len(training.loader) * cost.seconds[1]
     seen = usual_samples(choices) / len(training.loader.rows) if seconds is None else seconds / an_epoch
-    fitting = [name for name, dearer in WIDER.items() if seen / dearer >= ENOUGH]
+    fitting = [size for size, dearer in WIDER.items() if seen / dearer >= ENOUGH]
     if not fitting:
         return False
-    widest = fitting[-1]
-    why = f"the widest that sees every image {ENOUGH} times or more in the time: about {seen / WIDER[widest]:.0f} times"
-    choices.record("model.name", widest, why)
+    times = f"about {seen / WIDER[fitting[-1]]:.0f} times"
+    widest = choices["model.timm_name"].replace(SMALLEST, fitting[-1])
+    choices.record("model.name", widest, f"the widest that sees every image {ENOUGH} times or more in the time: {times}")
     choices.record("model.timm_name", widest, f"what {widest} means at {choices['data.img_size']} px")
     return True
 
@@ -46,4 +50,9 @@ def choose_member(choices: Choices, training: Training, cost: StepCost, seconds:
 def usual_samples(choices: Choices) -> int:
     """Images seen in training when the length is ours to choose; fewer where each takes longer."""
     samples = SAMPLES_CPU if choices["device"] == "cpu" else SAMPLES_GPU
-    return round(samples / WIDER.get(choices["model.name"], 1.0))
+    return round(samples / WIDER.get(_size_of(choices) or SMALLEST, 1.0))
+
+
+def _size_of(choices: Choices) -> str | None:
+    """nano, micro or tiny, of a member of the family."""
+    return choices["model.timm_name"].split("_")[1] if choices["model.name"] in HYBRIDS else None

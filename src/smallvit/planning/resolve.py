@@ -12,7 +12,7 @@ from smallvit.data.imageset import ImageSet, channel_statistics
 from smallvit.data.sources import Source
 from smallvit.data.split import VAL_SHARE, Split, auto_test, auto_val
 from smallvit.errors import UsageError
-from smallvit.models.aliases import HYBRIDS, VITS, architecture
+from smallvit.models.aliases import HYBRID_KINDS, HYBRIDS, VITS, architecture
 from smallvit.models.features import check_model_name
 from smallvit.objectives.base import TaskInfo, all_options, auxiliaries, objectives, options_of
 from smallvit.planning.choices import Choices
@@ -74,7 +74,7 @@ def resolve_size(choices: Choices, source: Source) -> None:
         choices.choose("data.white", source.white, "what the bits that the files with 16 use can hold")
     size = choices["data.img_size"]
     small = side <= size
-    if choices["model.name"] in ("auto", *HYBRIDS):
+    if choices["model.name"] in ("auto", *HYBRID_KINDS, *HYBRIDS):
         choices.choose("augment.crop", "pad", "in short runs small shifts are worth more than large crops")
         choices.choose("augment.padding", 1 / 16, "in short runs small shifts are worth more than large ones")
     choices.choose("augment.padding", 0.125, "usual")
@@ -155,6 +155,8 @@ def resolve_objective(choices: Choices, images: ImageSet, split: Split) -> None:
 def resolve_model(choices: Choices) -> None:
     """Which model, what a short name means at this size, and the keywords that go with it."""
     choices.choose("model.name", "conv_nano", "the best we know for few images and little time")
+    if (kind := choices["model.name"]) in HYBRID_KINDS:
+        choices.record("model.name", f"{kind}_nano", f"the smallest of the models with {kind}")
     name, size = choices["model.name"], choices["data.img_size"]
     meant = architecture(name, size)
     choices.choose("model.timm_name", meant.timm_name, f"what {name} means at {size} px")

@@ -8,7 +8,7 @@ from smallvit.console import warn
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.evaluation.model_file import digest, model_file
-from smallvit.models.aliases import architecture
+from smallvit.models.aliases import HYBRIDS, architecture
 from smallvit.models.transfer import Transfer
 from smallvit.planning.choices import Choices
 from smallvit.recipe import Recipe
@@ -24,7 +24,8 @@ def start_from(choices: Choices, asked: Recipe, channels: int) -> None:
     start = initial_model(file)
     if start is None:
         return
-    if asked.model.name == "auto" or "name" not in asked.model.model_fields_set:
+    left_open = asked.model.name == "auto" or "name" not in asked.model.model_fields_set
+    if left_open or (start.timm_name in HYBRIDS and start.timm_name.split("_")[0] == asked.model.name):
         choices.record("model.name", start.timm_name, "the model to start from")
     elif architecture(asked.model.name, start.img_size).timm_name != start.timm_name:
         return
