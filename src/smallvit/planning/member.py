@@ -42,7 +42,9 @@ def choose_member(choices: Choices, training: Training, cost: StepCost, seconds:
         return False
     times = f"about {seen / WIDER[fitting[-1]]:.0f} times"
     widest = choices["model.timm_name"].replace(SMALLEST, fitting[-1])
-    choices.record("model.name", widest, f"the widest that sees every image {ENOUGH} times or more in the time: {times}")
+    choices.record(
+        "model.name", widest, f"the widest that sees every image {ENOUGH} times or more in the time: {times}"
+    )
     choices.record("model.timm_name", widest, f"what {widest} means at {choices['data.img_size']} px")
     return True
 
