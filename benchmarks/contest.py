@@ -2,7 +2,7 @@
 
     python benchmarks/contest.py tune [--sets cifar200 flowers] [--entrants cnn airbench] [--jobs 1] [--minutes 60]
     python benchmarks/contest.py run  [--sets ...] [--entrants ...] [--seeds 3] [--jobs 2] [--minutes 60]
-    python benchmarks/contest.py show
+    python benchmarks/contest_page.py --write docs/results.md
 
 The time of a run is that of the whole command: user and system time of the process and its children, from the start of
 Python to its end. The rivals are the scripts of benchmarks/rivals; each reads the clock and ends in time. `tune` tries
@@ -15,7 +15,8 @@ of the wall, so they are shown the processor's clock instead: on a machine that 
 as on one of their own. They are not tuned here, and what they spend too much or too little is in the table.
 
 An ablation is a contest of the default with itself: `run --entrants default without-optimizer.name ...` trains it with one of
-its levers switched off (`without-SETTING`), and `show --against default` gives the differences. Give it a --store of its own.
+its levers switched off (`without-SETTING`), and `contest_page.py --against default` gives the differences. Give it a --store of
+its own.
 
 All that was found is in docs/results/contest.json, one record per run, as soon as it ends; a contest goes on where it
 was stopped, and several may write at once. A run that broke is listed and stops nothing.
@@ -30,7 +31,6 @@ import os
 import resource
 import shlex
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -42,7 +42,6 @@ from numpy.typing import NDArray
 
 from rivals.sets import SETS, prepared
 from rivals.tries import TRIES, Settings
-from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
 from smallvit.planning.evidence import levers
 from smallvit.runs.atomic import write_text
 from smallvit.runs.environment import environment
@@ -98,7 +97,7 @@ def words(settings: Settings) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=["tune", "run", "show"])
+    parser.add_argument("do", choices=["tune", "run"])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
     parser.add_argument(
         "--entrants",
@@ -115,11 +114,7 @@ def main() -> None:
     parser.add_argument("--ours", type=Path, default=ROOT, help="the project's folder that ours are run from")
     parser.add_argument("--python", default=sys.executable, help="the Python that has what the rivals need")
     parser.add_argument("--store", type=Path, default=ROOT / "docs" / "results" / "contest.json")
-    parser.add_argument("--against", default="cnn", help="show differences to this entrant")
     given = parser.parse_args()
-    if given.do == "show":
-        print(tables(read(given.store), given.against))
-        return
     begin(given)
     do_all(tries(given) if given.do == "tune" else runs(given), given)
 
@@ -304,63 +299,6 @@ def of_ours(task: Task, given: argparse.Namespace, labels_N: NDArray[np.int64]) 
         "predictions": stored["probabilities"].argmax(1)[in_order],
         "floors": {floor["label"]: floor["accuracy"] for floor in results["floors"].values() if floor.get("accuracy")},
     }  # fmt: skip
-
-
-# ---- the tables ----------------------------------------------------------------------------------------
-
-
-def tables(record: dict[str, Any], against: str) -> str:
-    lines = [f"{record['seconds']:.0f} s of processor time, all in, one thread ({record['machines'][0]['cpu']})."]
-    for name, facts in record["sets"].items():
-        by_entrant = {entrant: seeds_of(record, entrant, name) for entrant in [*OURS, *TRIES]}
-        by_entrant = {entrant: found for entrant, found in by_entrant.items() if found}
-        if by_entrant:
-            counts = f"{facts['train']:,} training and {facts['test']:,} test images, {facts['classes']} classes"
-            lines += ["", f"**{name}**: {counts}.", ""]
-            lines += accuracy_table(by_entrant)
-            lines += difference_table(by_entrant, against)
-    lines += ["", *(f"broke: {key}: {why}" for key, why in record["broken"].items())]
-    return "\n".join(lines)
-
-
-def accuracy_table(by_entrant: dict[str, dict[int, Any]]) -> list[str]:
-    lines = [
-        "| entrant | settings | parameters | epochs | CPU s | accuracy by seed, % | mean (95 %, t over seeds) |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for entrant, found in by_entrant.items():
-        one, accuracy = next(iter(found.values())), [100 * run["accuracy"] for run in found.values()]
-        mean = "{:.1f} ({:.1f} to {:.1f})".format(*mean_interval(accuracy)) if len(found) > 1 else "one seed"
-        epochs, cpu = (statistics.mean(run[key] for run in found.values()) for key in ("epochs", "cpu_seconds"))
-        each = ", ".join(f"{value:.1f}" for value in accuracy)
-        facts = f"{words(one['settings'])} | {one['parameters']:,} | {epochs:.0f} | {cpu:.0f}"
-        lines.append(f"| {entrant} | {facts} | {each} | {mean} |")
-    return lines
-
-
-def difference_table(by_entrant: dict[str, dict[int, Any]], against: str) -> list[str]:
-    lines = ["", "| difference | seeds | points (95 %, t over seeds) | 95 %, bootstrap over seeds and test images |"]
-    lines += ["|---|---|---|---|"]
-    other = by_entrant.get(against, {})
-    for entrant, found in by_entrant.items():
-        both = sorted(set(found) & set(other))
-        if entrant != against and len(both) > 1:
-            points = mean_interval([100 * (found[seed]["accuracy"] - other[seed]["accuracy"]) for seed in both])
-            low, high = bootstrap_difference(*(np.stack([right(x[seed]) for seed in both]) for x in (found, other)))
-            lines.append(
-                f"| {entrant} - {against} | {len(both)} | {points[0]:+.1f} ({points[1]:+.1f} to {points[2]:+.1f}) "
-                f"| {100 * low:+.1f} to {100 * high:+.1f} |"
-            )
-    return lines if len(lines) > 3 else []
-
-
-def seeds_of(record: dict[str, Any], entrant: str, name: str) -> dict[int, dict[str, Any]]:
-    return {run["seed"]: run for key, run in record["runs"].items() if key.split("/")[:2] == [entrant, name]}
-
-
-def right(run: dict[str, Any]) -> NDArray[np.bool_]:
-    packed = np.frombuffer(bytes.fromhex(run["right"]), dtype=np.uint8)
-    return np.unpackbits(packed, count=run["n"]).astype(bool)
 
 
 if __name__ == "__main__":

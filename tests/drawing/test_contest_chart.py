@@ -42,10 +42,10 @@ def test_the_stored_contest_is_drawn(chart: Any) -> None:
 def test_means_single_seeds_floors_and_strangers(chart: Any) -> None:
     facts = {"train": 500, "test": 100, "classes": 10}
     runs = {f"default/svhn/{seed}": {"accuracy": 0.8 + seed / 100} for seed in range(3)}
-    runs |= {"cnn/svhn/0": {"accuracy": 0.6}, "hybrid/first50/0": {"accuracy": 0.5}}
+    runs |= {"cnn/svhn/0": {"accuracy": 0.6}, "stranger/first50/0": {"accuracy": 0.5}}
     sets = {"svhn": facts | {"floors": {"k-NN on pixels": 0.25}}, "first50": facts, "clothing": facts}
     written = texts(chart({"seconds": 900, "sets": sets, "runs": runs}))
-    assert {"81.0", "60.0", "50.0", "25.0", "k-NN on pixels", "hybrid", "SVHN"} <= set(written)
+    assert {"81.0", "60.0", "50.0", "25.0", "k-NN on pixels", "stranger", "SVHN"} <= set(written)
     assert "Clothing" not in written, "a set without runs has no column"
     assert "Test accuracy after 900 s of one CPU thread, start and report included" in written
 

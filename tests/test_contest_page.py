@@ -1,0 +1,63 @@
+"""The tables of the contest: from the store to the page, whatever rows are there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers import PROJECT
+
+PROGRAM = PROJECT / "benchmarks" / "contest_page.py"
+
+
+def run(seed: int, right: int, n: int = 100) -> dict[str, Any]:
+    packed = np.packbits(np.arange(n) < right).tobytes().hex()
+    facts = {"settings": {}, "parameters": 1000, "epochs": 10, "cpu_seconds": 240.0}
+    return {"seed": seed, "accuracy": right / n, "right": packed, "n": n, **facts}
+
+
+def store(tmp_path: Path) -> Path:
+    runs = {f"default/svhn/{seed}": run(seed, 80 + seed) for seed in range(3)}
+    runs |= {f"airbench/svhn/{seed}": run(seed, 70) for seed in range(3)} | {"cnn/svhn/0": run(0, 60)}
+    facts = {"train": 500, "test": 100, "classes": 10}
+    sets = {"svhn": facts | {"floors": {"k-NN on pixels": 0.25}}, "first50": facts}
+    record = {"seconds": 240, "sets": sets, "runs": runs, "broken": {"cnn/svhn/1": "status 1"}, "tries": {}}
+    file = tmp_path / "contest.json"
+    file.write_text(json.dumps(record))
+    return file
+
+
+def page(*words: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(PROGRAM), *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def test_means_single_seeds_floors_differences_and_what_broke(tmp_path: Path) -> None:
+    printed = page("--store", store(tmp_path)).stdout
+    assert "| smallvit train | 81.0 (78.5 to 83.5) |" in printed and "| plain CNN | 60.0 |" in printed
+    assert "| *k-NN on pixels* | 25.0 |" in printed and "Broke: cnn/svhn/1: status 1" in printed
+    assert "| airbench-like CNN | svhn | 3 | +11.0 (+8.5 to +13.5) |" in printed
+    assert "| plain CNN | svhn | 1 | +20.0 |" in printed
+    assert "CIFAR-10" not in printed, "a set without runs has no column"
+
+
+def test_only_what_stands_between_the_marks_is_written(tmp_path: Path) -> None:
+    target = tmp_path / "results.md"
+    target.write_text("before\n<!-- contest: begin -->\nold\n<!-- contest: end -->\nafter\n")
+    assert page("--store", store(tmp_path), "--write", target).returncode == 0
+    written = target.read_text()
+    assert written.startswith("before\n") and written.endswith("\nafter\n")
+    assert "old" not in written and "smallvit train" in written
+    unmarked = tmp_path / "other.md"
+    unmarked.write_text("no marks\n")
+    refused = page("--store", store(tmp_path), "--write", unmarked)
+    assert refused.returncode and "contest: begin" in refused.stderr and unmarked.read_text() == "no marks\n"
+
+
+def test_the_page_says_what_the_store_holds() -> None:
+    tables = page().stdout.strip()
+    assert tables and tables in (PROJECT / "docs" / "results.md").read_text()
