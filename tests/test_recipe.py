@@ -197,7 +197,7 @@ def test_override_below_a_value_says_so() -> None:
         ("epochs=many", r"epochs = 'many': should be a whole number or 'auto'$"),
         ("epochs=2.5", r"epochs = 2\.5: should be a whole number or 'auto'$"),
         ("optimizer.weight_decay=much", "optimizer.weight_decay = 'much': should be a number or 'auto'$"),
-        ("compile=perhaps", "compile = 'perhaps': should be true or false$"),
+        ("compile=perhaps", "compile = 'perhaps': should be true or false or 'auto'$"),
         ("device=5", "device = 5: should be a word$"),
         ("optimizer=5", r"optimizer = 5: it is a section; set its keys, for example optimizer\.name="),
         ("objective=supervised", r"objective = 'supervised': it is a section; set its keys, for example objective\.name="),

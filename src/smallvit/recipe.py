@@ -244,7 +244,7 @@ class Recipe(Section):
     threads: Annotated[int, Field(ge=1, le=1024)] | Auto = "auto"
     device: str = "auto"
     precision: Literal["fp32", "bf16"] | Auto = "auto"
-    compile: bool = False
+    compile: bool | Auto = False  # torch.compile; auto: where it pays (planning/compiling.py)
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
 
     @field_validator("aux", mode="before")

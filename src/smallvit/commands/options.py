@@ -94,7 +94,7 @@ OPTIONS = {
     "device": flag(str, "auto, cpu, cuda, mps."),
     "threads": flag(int, "CPU threads."),
     "precision": flag(str, "auto, fp32 or bf16."),
-    "compile": switch("--compile", "Use torch.compile."),
+    "compile": switch("--compile", "Use torch.compile, whose code is kept between runs; --set compile=auto: where a try shows that it pays."),
     "log": Spec(Log),
     "print_recipe": switch("--print-recipe", "Show the resolved recipe and stop."),
     "explain": switch("--explain", "Show the whole plan, what each choice is expected to bring and how to change it, and stop."),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from smallvit.console import quiet, several
 from smallvit.data.cache import META, listing_key, stamps_of, sweep
-from smallvit.data.cache_folder import cache_folder
+from smallvit.data.cache_folder import cache_folder, compiled_folder
 from smallvit.data.listed import Where
 from smallvit.data.sources import listing_of
 from smallvit.errors import DataError, UsageError
@@ -53,6 +53,7 @@ def clear(data: str | Path | None = None, stale: bool = False) -> list[Stored]:
                 note.unlink()
         for written_out in cache_folder().glob("hf-*"):  # images of data sets of Hugging Face, as files
             shutil.rmtree(written_out, ignore_errors=True)
+        shutil.rmtree(compiled_folder(), ignore_errors=True)
     sweep(cache_folder())
     for entry in entries:
         try:

@@ -1,4 +1,4 @@
-"""Where decoded images are kept: known without torch."""
+"""Where decoded images and compiled code are kept: known without torch."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "smallvit"
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "smallvit"
+
+
+def compiled_folder() -> Path:
+    """Of what torch.compile made."""
+    return cache_folder() / "compiled"

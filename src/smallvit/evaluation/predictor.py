@@ -9,7 +9,7 @@ N images, B of a batch, C channels, S side, D width, K classes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _as_written(model: nn.Module) -> AbstractContextManager[None]:
+    """A model that is compiled for training answers without it: batches of other sizes would be compiled anew."""
+    compiled = getattr(model, "_compiled_call_impl", None) is not None
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 class Predictor:
@@ -109,6 +115,7 @@ class Predictor:
         outputs = []
         with (
             evaluating(self.backbone),
+            _as_written(self.backbone),
             torch.autocast(self.device.type, enabled=False),
             bar("running the model", total) as advance,
         ):

@@ -117,6 +117,16 @@ def resolve_length(choices: Choices, training: Training, cost: StepCost, clock: 
     return begin + _planned_seconds(choices, training, cost) + end
 
 
+def expected_seconds(choices: Choices, training: Training, cost: StepCost, clock: Clock) -> float:
+    """About what all steps will take, before their number is settled."""
+    if choices["budget"] is not None:
+        return clock.for_steps(choices["budget"], 0.0)
+    if choices["epochs"] != "auto":
+        return seconds_of(training, cost, choices["epochs"], 0)
+    usual = cost.seconds[1] * usual_samples(choices) / choices["batch_size"]
+    return min(usual, 60.0 * MOST_MINUTES_CPU) if choices["device"] == "cpu" else usual
+
+
 def _planned_seconds(choices: Choices, training: Training, cost: StepCost) -> float:
     """Of all steps: the last epoch may be cut short."""
     epochs = choices["epochs"]

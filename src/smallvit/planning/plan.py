@@ -18,10 +18,11 @@ from smallvit.evaluation.floors import pixel_floors
 from smallvit.objectives.base import declared_curves, objectives
 from smallvit.planning.cautions import cautions
 from smallvit.planning.choices import Choice, Choices
+from smallvit.planning.compiling import resolve_compile
 from smallvit.planning.cut_short import cut_short
 from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained
-from smallvit.planning.length import Clock, kinds_of, resolve_length
+from smallvit.planning.length import Clock, expected_seconds, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
 from smallvit.planning.moved import check_same_images, current_place, moved_to
 from smallvit.planning.resolve import (
@@ -112,6 +113,8 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
         memory = resolve_room(choices, training)
         with fixed_threads(choices["threads"]):
             cost = measure_cost(training, kinds_of(choices))
+    with fixed_threads(choices["threads"]):
+        cost = resolve_compile(choices, training, cost, expected_seconds(choices, training, cost, clock))
     with clock.for_each_fold():
         floors = compute_floors(images, split) if with_floors else {}
     with fixed_threads(choices["threads"]):

@@ -12,6 +12,7 @@ from smallvit.models.features import Backbone
 from smallvit.models.sharing import in_pieces
 from smallvit.objectives.base import Auxiliary, Objective
 from smallvit.recipe import Recipe
+from smallvit.training.compiled import compile_model
 from smallvit.types import Batch, Context, Loss
 
 
@@ -64,8 +65,8 @@ def wrap(step: Step, recipe: Recipe) -> nn.Module:
     """What the loop calls in place of the bare step: the same parameters, run as the recipe wants them run."""
     pieces = pieces_of(recipe)
     step.computes_again = pieces > 1 or recipe.grad_checkpointing
-    if recipe.compile:
-        step.backbone.compile()  # in place: names of parameters stay as they are
+    if recipe.compile is True:
+        compile_model(step.backbone)
     return InPieces(step, pieces) if pieces > 1 else step
 
 
