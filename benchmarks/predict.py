@@ -1,17 +1,21 @@
 """Does `smallvit predict` label as many images a second as timm's inference loop, and what does ONNX give beside it?
 
-    python benchmarks/predict.py [--images 384] [--rounds 7] [--out FILE]
+    python benchmarks/predict.py [--images 512] [--rounds 6] [--json FILE]
 
-JPEG files of 400 x 300 pixels, and models of 32 px (--size) that were trained for one epoch on a few of them. Three sides take turns in each
-round, so that a busy machine slows all of them; every one begins with a stored model and a folder, and ends with labels and probabilities:
+A model of 32 px (--size) that was trained for one epoch labels a folder of JPEG files, once of photos of 400 x 300 pixels and once of
+files that are as large as the model takes them: the first is mostly reading, the second mostly the model. Every side begins
+with a stored model and a folder and ends with labels and probabilities; all have batches of 64, one thread for the model, and as many
+passes (where the run averages the image and its mirror image, all do):
 
 - smallvit: `smallvit.predict(RUN, FOLDER)`, all that the command does but for starting Python;
-- timm: what its inference script does, with its default of 2 workers and batches of 64 (--batch; create_dataset, create_loader, inference
-  mode), and the same model, `run.model()`. Where the run averages the image and its mirror image, so does this side: as many passes;
+- timm: what its inference script does (create_dataset, create_loader, inference mode) with the same model, `run.model()`. Its loader has
+  none or two worker processes, and the model its convolutions in either order of memory (--channels-last of that script): all four are
+  tried on all images while warming up, and the quickest is measured;
 - ONNX: the exported file in onnxruntime, its squares read as smallvit reads them.
 
-Images per second by the clock, with all cores; the ratio is formed within each round, its mean is that of its logarithm. Beside it the ratio by
-processor time, worker processes included: a machine that has other work to do moves it less. Some minutes.
+They take turns in each round, another one first each time, so that a busy machine slows all of them; each has run at least once before.
+Images per second by the clock, and by processor time with that of worker processes, which other work on the machine moves less. The ratio
+is formed within each round; its mean is that of its logarithm, with a t-interval over the rounds.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import gc
+import json
 import math
 import os
 import platform
@@ -26,8 +31,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -43,7 +49,8 @@ from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.prediction import IMAGES_AT_ONCE, named_images, read_ahead
 
 MODELS = ["conv_nano", "vit_nano"]
-Side = Callable[[], int]
+PHOTO = (300, 400)
+Side = Callable[[], int]  # labels all images, and says how many
 
 
 class Speed(NamedTuple):
@@ -55,66 +62,69 @@ class Speed(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--images", type=int, default=384)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--size", type=int, default=32, help="of the models")
-    parser.add_argument("--batch", type=int, default=IMAGES_AT_ONCE, help="timm's")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    ratios = [f"{pair}, {by}" for pair in ("smallvit / timm", "ONNX / smallvit") for by in ("clock", "processor time")]
-    lines = [f"| model | passes | smallvit | timm | ONNX | {' | '.join(ratios)} |", "|---|" + "---:|" * 8]
+    torch.set_num_threads(1)
+    cases: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        photos = write_photos(Path(folder) / "photos", args.images)
+        shapes = {"photos": PHOTO, "small": (args.size, args.size)}
+        files = {kind: write_files(Path(folder) / kind, args.images, *shape) for kind, shape in shapes.items()}
         for name in args.models:
-            run = smallvit.train(
-                photos,
-                model=name,
-                img_size=args.size,
-                epochs=1,
-                per_class=8,
-                threads=1,
-                out=Path(folder) / name,
-                show_progress=False,
-            )
-            lines.append(row(name, run, measure(sides(run, photos, args.batch), args.rounds, args.images)))
-            print("\n".join(lines), flush=True)
-    if args.out:
-        args.out.write_text(
-            f"# Labelling files, {datetime.date.today()}\n\n{conditions(args)}\n\n" + "\n".join(lines) + "\n"
-        )
+            run = trained(name, files["photos"], args.size, Path(folder) / name)
+            for kind, images in files.items():
+                cases.append({"model": name, "files": list(shapes[kind]), **measured(run, images, args)})
+                print(row(cases[-1]), flush=True)
+                if args.json:
+                    args.json.write_text(json.dumps({**conditions(args), "cases": cases}, indent=1) + "\n")
+    print("\n".join([*HEAD, *map(row, cases)]))
 
 
-def write_photos(folder: Path, count: int) -> Path:
+def write_files(folder: Path, count: int, height: int, width: int) -> Path:
     for number in range(count):
         file = folder / ("cat" if number % 2 else "dog") / f"{number:04d}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(texture(300, 400, number)).save(file, quality=90)
+        Image.fromarray(texture(height, width, number)).save(file, quality=90)
     return folder
 
 
-def sides(run: smallvit.Run, photos: Path, batch: int) -> dict[str, Side]:
-    return {"smallvit": ours(run, photos), "timm": theirs(run, photos, batch), "ONNX": onnx(run, photos)}
+def trained(name: str, photos: Path, size: int, out: Path) -> smallvit.Run:
+    return smallvit.train(
+        photos, model=name, img_size=size, epochs=1, per_class=8, threads=1, out=out, show_progress=False
+    )
 
 
-def ours(run: smallvit.Run, photos: Path) -> Side:
-    return lambda: len(smallvit.predict(run.path, photos))
+# ---- the sides ---------------------------------------------------------------------------------------
 
 
-def theirs(run: smallvit.Run, photos: Path, batch: int) -> Side:
+def ours(run: smallvit.Run, images: Path) -> Side:
+    return lambda: len(smallvit.predict(run.path, images, threads=1))
+
+
+def theirs(run: smallvit.Run, images: Path, workers: int, channels_last: bool) -> Side:
     flips = run.transform.flips
 
     def label() -> int:
         model = run.model()
-        config = resolve_data_config({}, model=model)
-        dataset = create_dataset(root=str(photos), name="")
+        if channels_last:
+            model = model.to(memory_format=torch.channels_last)
         loader = create_loader(
-            dataset, batch_size=batch, use_prefetcher=True, num_workers=2, device=torch.device("cpu"), **config
+            create_dataset(root=str(images), name=""),
+            batch_size=IMAGES_AT_ONCE,
+            use_prefetcher=True,
+            num_workers=workers,
+            device=torch.device("cpu"),
+            **resolve_data_config({}, model=model),
         )
         labels, probabilities = [], []
         with torch.inference_mode():
-            for images, _ in loader:
-                logits = (model(images) + model(images.flip(3))) / 2 if flips else model(images)
+            for squares, _ in loader:
+                if channels_last:
+                    squares = squares.contiguous(memory_format=torch.channels_last)
+                logits = (model(squares) + model(squares.flip(3))) / 2 if flips else model(squares)
                 best = logits.softmax(-1).topk(1)
                 labels.append(best.indices.numpy())
                 probabilities.append(best.values.numpy())
@@ -123,13 +133,17 @@ def theirs(run: smallvit.Run, photos: Path, batch: int) -> Side:
     return label
 
 
-def onnx(run: smallvit.Run, photos: Path) -> Side:
-    made = run.export("onnx")
+def onnx(run: smallvit.Run, images: Path) -> Side:
+    file = run.path / "export-onnx" / "model.onnx"
+    if not file.is_file():
+        run.export("onnx", file.parent)
     preparation = run.transform
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
 
     def label() -> int:
-        session = onnxruntime.InferenceSession(str(made.path / "model.onnx"))
-        named, done = list(named_images(photos, preparation.in_chans)), 0
+        session = onnxruntime.InferenceSession(str(file), options)
+        named, done = list(named_images(images, preparation.in_chans)), 0
         for some in read_ahead(preparation, named):
             squares = np.stack([square.numpy() for _, square in some if isinstance(square, torch.Tensor)])
             done += len(session.run(None, {"images": squares})[0].argmax(1))
@@ -138,42 +152,87 @@ def onnx(run: smallvit.Run, photos: Path) -> Side:
     return label
 
 
-def measure(sides: dict[str, Side], rounds: int, images: int) -> dict[str, list[Speed]]:
-    """Of each round, after one to warm up."""
-    speeds: dict[str, list[Speed]] = {name: [] for name in sides}
-    for number in range(rounds + 1):
-        for name, label in sides.items():
-            started, before = time.perf_counter(), sum(os.times()[:4])
-            assert label() == images
-            gc.collect()  # worker processes end, and their time is counted
-            if number:
-                speeds[name].append(
-                    Speed(images / (time.perf_counter() - started), images / (sum(os.times()[:4]) - before))
-                )
-    return speeds
+# ---- measuring ---------------------------------------------------------------------------------------
 
 
-def row(name: str, run: smallvit.Run, speeds: dict[str, list[Speed]]) -> str:
-    cells = [f"{statistics.median(speed.clock for speed in speeds[side]):.0f}" for side in ("smallvit", "timm", "ONNX")]
-    for above, below in (("smallvit", "timm"), ("ONNX", "smallvit")):
-        pairs = list(zip(speeds[above], speeds[below], strict=True))
-        cells += [ratio([(a.clock, b.clock) for a, b in pairs]), ratio([(a.processor, b.processor) for a, b in pairs])]
-    return f"| `{name}` | {2 if run.transform.flips else 1} | " + " | ".join(cells) + " |"
+def measured(run: smallvit.Run, images: Path, args: argparse.Namespace) -> dict[str, Any]:
+    sides = {"smallvit": ours(run, images), "ONNX": onnx(run, images)}
+    for side in sides.values():
+        speed(side, args.images)
+    tried = {}
+    for workers, channels_last in product((0, 2), (False, True)):
+        tried[workers, channels_last] = speed(theirs(run, images, workers, channels_last), args.images)
+    workers, channels_last = max(tried, key=lambda setting: tried[setting].clock)
+    sides["timm"] = theirs(run, images, workers, channels_last)
+    rounds = []
+    for number in range(args.rounds):
+        names = list(sides)
+        first = number % len(names)
+        rounds.append({name: speed(sides[name], args.images)._asdict() for name in names[first:] + names[:first]})
+    settings = [{"workers": w, "channels_last": c, **tried[w, c]._asdict()} for w, c in tried]
+    return {
+        "passes": 2 if run.transform.flips else 1,
+        "timm": {"workers": workers, "channels_last": channels_last, "tried": settings},
+        "rounds": rounds,
+    }
 
 
-def ratio(pairs: list[tuple[float, float]]) -> str:
-    mean, low, high = (math.exp(number) for number in mean_interval([math.log(a / b) for a, b in pairs]))
+def speed(side: Side, images: int) -> Speed:
+    started, before = time.perf_counter(), sum(os.times()[:4])
+    assert side() == images
+    gc.collect()  # worker processes end, and their time is counted
+    return Speed(images / (time.perf_counter() - started), images / (sum(os.times()[:4]) - before))
+
+
+# ---- telling -----------------------------------------------------------------------------------------
+
+SIDES = ("smallvit", "timm", "ONNX")  # images per second of processor time
+PAIRS = [("smallvit", "timm"), ("ONNX", "smallvit")]
+HEAD = [
+    "| model | files | passes | timm's | smallvit | timm | ONNX | "
+    + " | ".join(f"{above} / {below}, {by}" for above, below in PAIRS for by in ("clock", "processor time"))
+    + " |",
+    "|---|---|---:|---|" + "---:|" * 7,
+]
+
+
+def row(case: dict[str, Any]) -> str:
+    height, width = case["files"]
+    order = "channels last" if case["timm"]["channels_last"] else "channels first"
+    cells = [f"`{case['model']}`", f"{width} x {height}", str(case["passes"])]
+    cells.append(f"{case['timm']['workers']} workers, {order}")
+    rounds = case["rounds"]
+    cells += [f"{statistics.median(one[side]['processor'] for one in rounds):.0f}" for side in SIDES]
+    cells += [
+        ratio([math.log(one[above][by] / one[below][by]) for one in rounds])
+        for above, below in PAIRS
+        for by in ("clock", "processor")
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def ratio(logarithms: list[float]) -> str:
+    mean, low, high = (math.exp(number) for number in mean_interval(logarithms))
     return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
-def conditions(args: argparse.Namespace) -> str:
-    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    return (
-        f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, timm {timm.__version__}, onnxruntime "
-        f"{onnxruntime.__version__}, Pillow {PIL.__version__}; {args.images} JPEG files of 400 x 300, models of {args.size} px, batches of "
-        f"{IMAGES_AT_ONCE}, timm {args.batch} with 2 workers; medians of images per second and means of the ratio with a 95 % t-interval over "
-        f"{args.rounds} rounds; {load}."
-    )
+def conditions(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "date": str(datetime.date.today()),
+        "command": f"python benchmarks/predict.py --images {args.images} --rounds {args.rounds} --size {args.size} --models "
+        + " ".join(args.models),
+        "machine": {"kind": platform.machine(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)},
+        "versions": {
+            "torch": torch.__version__,
+            "timm": timm.__version__,
+            "onnxruntime": onnxruntime.__version__,
+            "pillow": PIL.__version__,
+        },
+        "images": args.images,
+        "batch": IMAGES_AT_ONCE,
+        "size": args.size,
+        "of": "images per second",
+    }
 
 
 if __name__ == "__main__":

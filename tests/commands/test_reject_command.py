@@ -24,6 +24,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     quick = {"model": "vit_pico", "threads": 1, "show_progress": False}
     smallvit.train("digits", epochs=8, val=0.3, out=root / "with", **quick)
     smallvit.train("digits", epochs=1, per_class=4, out=root / "without", **quick)
+    smallvit.train("digits", epochs=8, folds=2, test=0.2, out=root / "folds", **quick)
     return root
 
 
@@ -68,6 +69,28 @@ def test_predict_says_unknown_where_the_doubt_is_too_large(place: Path, tmp_path
     rows = list(csv.DictReader(out.open()))
     assert [row["label"] for row in rows] == [answer.label for answer in answers[:12]]
     assert [row["likeliest"] for row in rows] == [answer.likeliest for answer in answers[:12]]
+
+
+def test_folds_are_calibrated_on_what_they_left_out_and_judged_as_one_model_on_the_test_part(place: Path) -> None:
+    folder = place / "folds"
+    group = smallvit.Group(folder)
+    shown = ends_well(run_here("evaluate", folder, "--reject", "0.5")).out
+    record = json.loads((folder / "reject.json").read_text())["levels"]["0.5"]
+    parts = json.loads((folder / "results.json").read_text())["parts"]
+    assert record["calibrated_on"] == {"part": "left_out", "n": parts["left_out"]["n"]}
+    assert (record["judged_on"]["part"], record["judged_on"]["n"]) == ("test", parts["test"]["n"])
+    assert record["judged_on"]["curve"][-1][1] == pytest.approx(parts["test"]["accuracy"])
+    assert "at most 50 % of the answers that the models of the folds give one by one are wrong" in shown
+    assert "of which nothing is promised" in shown
+    images = (255 / 16 * load_digits().images).round().astype("uint8")[:100]
+    answers = group.predict(images, reject=0.5)
+    mean_NK = np.mean([run.predict_proba(images) for run in group.runs], axis=0).astype(np.float64)
+    doubt_N = 1 - mean_NK.max(1)
+    for answer, doubt in zip(answers, doubt_N, strict=True):
+        if record["doubt"] is not None and abs(doubt - record["doubt"]) > 1e-5:
+            assert answer.rejected == (doubt >= record["doubt"])
+        assert answer.rejected == (answer.label == "unknown")
+    assert "Accuracy against coverage" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_what_cannot_be_promised_is_told(place: Path, tmp_path: Path) -> None:

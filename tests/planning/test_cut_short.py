@@ -7,7 +7,7 @@ import pytest
 from smallvit import make_recipe
 from smallvit.errors import UsageError
 from smallvit.planning.choices import Choice, Choices
-from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, cut_short
+from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, cut_batch, cut_short
 from smallvit.planning.plan import make_plan
 
 
@@ -56,6 +56,21 @@ def test_a_plan_is_cut_and_says_so() -> None:
     assert (plan.recipe.epochs, plan.recipe.budget, len(plan.split.train)) == (3, None, 50)
     assert plan.recipe.schedule.warmup_epochs == 0.3, "what follows from the epochs follows from these"
     assert {"epochs", "data.per_class"} <= {choice.key for choice in plan.choices}
+
+
+@pytest.mark.usefixtures("bounds")
+@pytest.mark.parametrize(("asked", "taken"), [(256, 25), (25, 25), (10, 10)])
+def test_a_batch_is_no_larger_than_half_of_the_images_that_are_left(asked: int, taken: int) -> None:
+    plan = make_plan(make_recipe(data="digits", model="vit_pico", batch_size=asked), with_floors=False)
+    assert plan.recipe.batch_size == taken
+    told = [choice for choice in plan.choices if choice.key == "batch_size"]
+    assert told == ([Choice("batch_size", 25, "SMALLVIT_MOST_IMAGES is set")] if taken < asked else [])
+
+
+def test_a_batch_that_was_asked_for_is_not_bound_by_itself() -> None:
+    choices = Choices(make_recipe(data="digits", batch_size=256))
+    cut_batch(choices, 16)
+    assert choices["batch_size"] == 256, "the loader refuses it, in words"
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])

@@ -29,6 +29,13 @@ def cut_short(choices: Choices) -> None:
         choices.record("data.per_class", images, f"{MOST_IMAGES} is set")
 
 
+def cut_batch(choices: Choices, n: int) -> None:
+    """Of `n` training images, where their number was bounded, a batch takes no more than half: an epoch has two steps."""
+    asked, most = choices["batch_size"], max(2, n // 2)
+    if _bound(MOST_IMAGES) and asked != "auto" and asked > most:
+        choices.record("batch_size", most, f"{MOST_IMAGES} is set")
+
+
 def most_trials(asked: int | None) -> int | None:
     """As many trials as were asked for, and no more than the environment allows."""
     most = _bound(MOST_TRIALS)

@@ -19,7 +19,7 @@ from smallvit.objectives.base import declared_curves, objectives
 from smallvit.planning.cautions import cautions
 from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.compiling import resolve_compile
-from smallvit.planning.cut_short import cut_short
+from smallvit.planning.cut_short import cut_batch, cut_short
 from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained
 from smallvit.planning.length import Clock, expected_seconds, kinds_of, resolve_length
@@ -91,6 +91,7 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     cut_short(choices)
     resolve_names(choices)
     images, split = _images_and_split(choices, asked)
+    cut_batch(choices, len(split.train))
     resolve_training(choices, images, split)
     resolve_pretraining(choices)
     clock.share -= sum(stage.share(choices.recipe) for stage in stages_of(choices.recipe))  # what comes first has that

@@ -40,9 +40,12 @@ def rejection_sentences(record: Mapping[str, Any]) -> list[str]:
     if record["doubt"] is not None:
         as_trained = " as trained" if basis["part"] == "val" else ""  # a temperature makes other probabilities of them
         sure = f"It says unknown where it is less than {_sure(record['doubt'])} sure{as_trained}"
+    whose, who = ("its answers", "it answers")
+    if basis["part"] == "left_out":  # the promise is theirs; of the model that they make together the cautions speak
+        whose, who = ("the answers that the models of the folds give one by one", "they answer")
     promise = (
-        f"{sure}: with {_share(record['confidence'])} confidence at most {_share(record['error'])} of its answers are wrong, for "
-        f"images drawn as the {grounds} were that it was calibrated on. Of these it answers {record['answered']:,}, and "
+        f"{sure}: with {_share(record['confidence'])} confidence at most {_share(record['error'])} of {whose} are wrong, for "
+        f"images drawn as the {grounds} were that it was calibrated on. Of these {who} {record['answered']:,}, and "
         f"{record['wrong']:,} of the answers are wrong."
     )
     return [promise, _reached(record), *(f"Mind that {caution}." for caution in record["cautions"])]

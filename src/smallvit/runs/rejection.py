@@ -89,8 +89,8 @@ def _held_out(
         stored = read_answers(path)
         right_N = stored.probabilities_NK.argmax(1) == stored.labels_N
         cautions.append(
-            "each image was answered by the model that had left it out; together the models of the folds are another model, "
-            "usually a better one, of which nothing is promised"
+            "each image was answered by the model that had left it out; together, as `predict` asks them, the models of the folds "
+            "are another model, usually a better one, of which nothing is promised: images of a test part show what it comes to"
         )
         part, answered = "left_out", Answered(doubts(stored.probabilities_NK), right_N)
     else:
