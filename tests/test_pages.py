@@ -22,7 +22,7 @@ from smallvit.planning.cut_short import MOST_EPOCHS, MOST_IMAGES, MOST_TRIALS
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 ADDED = PROJECT / "tests" / "added"
-LONG = {"localization.md", "many-runs.md", "models.md", "pretraining.md", "results.md"}  # minutes: `make test-all`
+LONG = {"localization.md", "many-runs.md", "models.md", "pretraining.md", "lu2022.md"}  # minutes: `make test-all`
 NOT_RUN = {
     "smallvit demo": "tests/test_demo.py runs it",
     "smallvit app runs/a": "serves until Ctrl-C: tests/commands/test_app_command.py runs it",

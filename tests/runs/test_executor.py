@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from smallvit.errors import Interrupted, SmallvitError
+from smallvit.planning.flags import make_recipe
+from smallvit.planning.plan import make_plan, write_plan
 from smallvit.runs import executor
+from smallvit.runs.beside import Room
 from smallvit.runs.executor import Ended, Exit, Listed, run_all
 
 
@@ -71,6 +74,50 @@ def test_as_many_at_a_time_as_there_is_room_in_order(tmp_path: Path) -> None:
     assert run_all(source, 2, go_on="", launch=machine.launch) == []
     assert machine.order == list("abcdef") and machine.most == 2
     assert [ended.cpu_seconds for ended in source.heard] == [1.5] * 6
+
+
+def planned(root: Path, **needs: float) -> None:
+    """Run folders whose plans say how many GB they need."""
+    plan = make_plan(make_recipe(data="digits", model="vit_pico", per_class=4, epochs=1, threads=1), with_floors=False)
+    for name, need in needs.items():
+        (root / name).mkdir()
+        write_plan(root / name, plan._replace(memory=int(need * 1e9)), "test")
+
+
+def test_runs_that_do_not_fit_together_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(tmp_path, a=2, b=2, c=2, d=7, e=2)
+    machine = Machine()
+    assert (
+        run_all(Listed(tmp_path / n for n in "abcde"), 4, go_on="", launch=machine.launch, room=Room(lambda _: 5e9))
+        == []
+    )
+    assert machine.order == list("abcde") and machine.most == 2, "two of 2 GB fit into 0.9 of 5 GB, three do not"
+    said = capsys.readouterr().err
+    assert (
+        said.count(
+            "fewer runs at a time than asked for: 1.0 GB are left beside 2 runs, and the next one needs about 2.0 GB"
+        )
+        == 1
+    )
+
+
+def test_what_others_take_in_the_meantime_counts(tmp_path: Path) -> None:
+    planned(tmp_path, a=1, b=1, c=1)
+    free = iter([9e9, 0.5e9, *[9e9] * 99])  # before a, then for b, which waits for one look
+    machine, looks = Machine(), []
+
+    def look(device: object) -> float:
+        looks.append(next(free))
+        return looks[-1]
+
+    run_all(Listed(tmp_path / n for n in "abc"), 2, go_on="", launch=machine.launch, room=Room(look))
+    assert machine.order == list("abc") and machine.most == 2 and looks[:3] == [9e9, 0.5e9, 9e9]
+
+
+def test_plans_without_a_need_hold_nobody_up(tmp_path: Path) -> None:
+    machine = Machine()
+    run_all(Telling(tmp_path, "abc"), 3, go_on="", launch=machine.launch, room=Room(lambda _: 0.0))
+    assert machine.most == 3
 
 
 def test_a_source_adds_runs_when_it_hears_of_others(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import smallvit
 from helpers import run_cli, run_here
 from smallvit.errors import SmallvitError, UsageError
 from smallvit.runs.executor import Exit
+from smallvit.runs.folder import RunFolder
 from smallvit.studies import study as running
 from smallvit.studies.library import read_study, study_names
 from smallvit.studies.record import read_record
@@ -69,11 +70,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield Here.started
 
 
-def make_set(path: Path, side: int = 16, classes: int = 2, each: int = 12) -> Path:
-    """Train, validation and test part; one class is darker than the other."""
+def make_set(path: Path, side: int = 16, classes: int = 2, each: int = 12, judged: int | None = None) -> Path:
+    """Train, validation and test part, with `judged` of each class in the latter two; one class is darker than the other."""
     rng, parts = np.random.default_rng(0), {}
     for part in ("train", "val", "test"):
-        labels = np.arange(classes * each) % classes
+        labels = np.arange(classes * (each if part == "train" else judged or each)) % classes
         images = rng.integers(0, 255, (len(labels), side, side, 3), dtype=np.uint8)
         images[labels == 0] //= 2
         parts |= {f"x_{part}": images, f"y_{part}": labels}
@@ -102,6 +103,14 @@ def test_a_study_runs_goes_on_and_grows(tmp_path: Path, here: list[str]) -> None
     here.clear()
     smallvit.resume(out, show_progress=False)
     assert here == []  # all that was asked for is there
+
+
+def test_the_first_run_of_a_study_may_be_what_another_starts_from(tmp_path: Path, here: list[str]) -> None:
+    """While it is judged and reported, no run of the group counts yet."""
+    data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
+    mine.write_text(MINE)
+    opened = smallvit.run_study(mine, data=data, out=tmp_path / "study", only=["first, 8"], show_progress=False)
+    assert opened.record.failed == {} and [*opened.record.runs] == ["first, 8/0"]
 
 
 def test_a_killed_study_keeps_what_had_ended(tmp_path: Path, here: list[str]) -> None:
@@ -183,15 +192,35 @@ def test_the_command_in_processes_of_its_own(tmp_path: Path) -> None:
 # ---- those that come along -----------------------------------------------------------------------------
 
 
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step costs is measured by as few as can be, and only the first run of a study has a page."""
+    from smallvit.runs import execution
+    from smallvit.studies import costs
+
+    monkeypatch.setattr(costs, "ROUNDS", 1)
+    monkeypatch.setattr(costs, "STEPS", 1)
+    for module in ("smallvit.training.budget", "smallvit.planning.tryout"):
+        monkeypatch.setattr(f"{module}.MEASURED_SECONDS", 0.0)
+    write, written = execution.report_runs, []
+
+    def write_the_first(runs: Sequence[RunFolder], out: Path) -> Path:
+        if not written:
+            written.append(write(runs, out))
+        return out
+
+    monkeypatch.setattr(execution, "report_runs", write_the_first)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", study_names())
 def test_every_study_of_ours_runs_in_miniature(
-    name: str, tmp_path: Path, here: list[str], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, here: list[str], few_steps: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a laptop's scale, end to end: every arm one epoch on a few images, measures and claims included."""
     monkeypatch.setenv("SMALLVIT_MOST_EPOCHS", "1")
-    monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "20")
-    data = make_set(tmp_path / "set.npz", side=32, classes=4, each=24)  # a batch of 64 at least
+    monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "16")
+    data = make_set(tmp_path / "set.npz", side=32, classes=4, each=16, judged=6)  # a batch of 64
     study = read_study(name)
     sources = dict.fromkeys(sets_of(study, "laptop"), data) or {"": data}
     opened = smallvit.run_study(name, data=sources, seeds=1, draws=1, out=tmp_path / "study", show_progress=False)
@@ -209,8 +238,9 @@ PAPER = [name for name in study_names() if SCALES[0] in read_study(name).scales]
 def test_every_kind_of_arm_trains_a_step_at_the_scale_of_its_paper(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One value of each axis: the recipe is the same on every set."""
-    from smallvit.planning.plan import make_plan
+    """One value of each axis: the recipe is the same on every set. What planning tries out on a copy is left out."""
+    from smallvit.planning.plan import settle
+    from smallvit.planning.resolve import longest
     from smallvit.studies.costs import asked_recipe
     from smallvit.training.build import build_training
     from smallvit.training.loop import take_step
@@ -225,7 +255,7 @@ def test_every_kind_of_arm_trains_a_step_at_the_scale_of_its_paper(
                 continue
             done.add(kind)
             recipe = asked_recipe(own, {"": str(data)}, threads=1, batch_size=2, settings={"precision": "fp32"})
-            plan = make_plan(recipe, with_floors=False)
-            training = build_training(plan.recipe, plan.images, plan.split)
+            choices, images, split = settle(recipe)
+            training = build_training(longest(choices.recipe), images, split)
             take_step(training, 0, 0, 1e-6)
             assert all(bool(p.isfinite().all()) for p in training.step.parameters()), arm

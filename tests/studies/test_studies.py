@@ -10,7 +10,7 @@ import pytest
 
 from helpers import PROJECT
 from smallvit.errors import RunError, UsageError
-from smallvit.studies.claims import claims_json, claims_page, gathered
+from smallvit.studies.claims import BEGIN, END, claims_json, claims_page, gathered, papers, renew_pages, with_table
 from smallvit.studies.library import paper_claims, read_study, study_from, study_names
 from smallvit.studies.record import open_study, read_record
 from smallvit.studies.reporting import report_study
@@ -197,6 +197,22 @@ def test_the_table_of_claims_has_all_with_a_status() -> None:
     assert (PROJECT / "docs" / "claims.md").read_text(encoding="utf-8") == page + "\n", (
         "write it anew: smallvit study claims"
     )
+    for key, own in papers(found).items():
+        page = (PROJECT / "docs" / "papers" / f"{key}.md").read_text(encoding="utf-8")
+        assert with_table(page, own) == page, "write it anew: smallvit study claims --pages docs/papers"
+
+
+def test_only_the_table_of_a_page_is_renewed(tmp_path: Path) -> None:
+    found = gathered(RESULTS)
+    for key in papers(found):
+        (tmp_path / f"{key}.md").write_text(f"# {key}\n\n{BEGIN}\nold\n{END}\n\nMeasured.\n")
+    renew_pages(tmp_path, found)
+    text = (tmp_path / "lu2022.md").read_text()
+    assert text.startswith("# lu2022\n") and text.endswith("\n\nMeasured.\n") and "old" not in text
+    assert "](../results/dhvt-cifar.json)" in text and "| D9 |" in text and "| Z1 |" not in text
+    (tmp_path / "zhu2023.md").write_text("no marks")
+    with pytest.raises(UsageError, match="needs the lines"):
+        renew_pages(tmp_path, found)
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from smallvit.planning import room
 from smallvit.planning.plan import make_plan, write_plan
 from smallvit.planning.room import fitting_pieces
 from smallvit.training.loop import take_step
-from smallvit.training.machine_memory import free_bytes, used_bytes
+from smallvit.training.machine_memory import free_bytes, held_by_children, used_bytes
 from smallvit.training.memory import Living, Need, measure_need
 
 CPU = torch.device("cpu")
@@ -74,6 +74,20 @@ def test_what_is_used_grows_with_what_is_held() -> None:
     with mmap.mmap(-1, 64 * MB) as held:  # new pages: an array might lie where another was
         held.write(b"1" * len(held))
         assert used_bytes(CPU) - before > 50 * MB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children as Linux tells them")
+def test_what_children_hold_is_found() -> None:
+    """A run that is planned while others go on is planned as if alone, or its pieces would hang on the moment."""
+    before = held_by_children()
+    hold = "held = b'1' * (64 << 20); print('there', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout and child.stdin and child.stdout.readline() == "there\n"
+        assert held_by_children() - before > 60 * MB
+        child.stdin.write("\n")
+    assert held_by_children() <= before + MB
 
 
 def put(root: Path, files: dict[str, str]) -> Path:

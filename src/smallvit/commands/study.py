@@ -96,12 +96,18 @@ def claims(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write a Markdown page instead of printing it.")
     ] = None,
+    pages: Annotated[
+        Path | None, typer.Option(help="Renew the table at the top of each paper's page in this folder instead.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """All claims of the four papers with their status and the evidence, from what is stored."""
-    from smallvit.studies.claims import claims_json, claims_page, gathered
+    from smallvit.studies.claims import claims_json, claims_page, gathered, renew_pages
 
     found = gathered(results)
+    if pages is not None:
+        renew_pages(pages, found)
+        return
     text = claims_json(found) if as_json else claims_page(found)
     if out is None:
         tell(text)

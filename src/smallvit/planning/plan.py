@@ -83,9 +83,8 @@ def make_plan(asked: Recipe, clock: Clock | None = None, with_floors: bool = Tru
     return prepare(asked, clock, with_floors).plan
 
 
-def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True) -> Prepared:
-    """A plan with the training that it describes, before its first step."""
-    clock = clock or Clock()
+def settle(asked: Recipe) -> tuple[Choices, ImageSet, Split]:
+    """All that is decided without a model: what is left open is pieces of a batch, speed and length."""
     choices = Choices(asked)
     resolve_machine(choices)
     cut_short(choices)
@@ -94,6 +93,13 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     cut_batch(choices, len(split.train))
     resolve_training(choices, images, split)
     resolve_pretraining(choices)
+    return choices, images, split
+
+
+def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True) -> Prepared:
+    """A plan with the training that it describes, before its first step."""
+    clock = clock or Clock()
+    choices, images, split = settle(asked)
     clock.share -= sum(stage.share(choices.recipe) for stage in stages_of(choices.recipe))  # what comes first has that
     training = _build(choices.recipe, images, split)
     if choices["model.weights"] != "usual":

@@ -10,7 +10,7 @@ from smallvit.errors import UsageError
 from smallvit.planning.choices import Choices
 from smallvit.recipe import resolved
 from smallvit.training.loop import Training
-from smallvit.training.machine_memory import free_bytes
+from smallvit.training.machine_memory import free_bytes, held_by_children
 from smallvit.training.memory import Need, measure_need
 from smallvit.training.session import fixed_threads
 from smallvit.training.step import wrap
@@ -28,6 +28,8 @@ def resolve_room(choices: Choices, training: Training) -> int:
     with fixed_threads(choices["threads"]):
         need = measure_need(training, training.step.objective.views)
     free = free_bytes(training.device)
+    if training.device.type == "cpu":  # a run is planned as if alone: beside others it waits (runs/beside.py)
+        free += held_by_children()
     given = choices["grad_accum"]
     pieces = fitting_pieces(need, batch, COMFORT * free) if given == "auto" else given
     if need.more(batch, pieces) > free:

@@ -129,7 +129,7 @@ def _beside(own: Recipe, recipe: Recipe, model: ModelSpec, **data: Any) -> Recip
 
 
 def resolve_pretraining(choices: Choices) -> None:
-    """By what was measured: docs/results.md, pretraining on Flowers-102."""
+    """By what was measured: docs/papers/cao2022.md, pretraining on Flowers-102."""
     classifies = objectives()[choices["objective.name"]].classifies
     if not classifies and choices["pretrain.method"] not in ("none", "auto"):
         raise UsageError(

@@ -16,7 +16,7 @@ from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Differing, Side, differing, over_images
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import evaluate
-from smallvit.runs.members import final_members, is_group, read_group, write_group
+from smallvit.runs.members import counting_members, is_group, read_group, write_group
 
 KEY = "difference"  # in group.json
 DIFFERENCE = "What made the difference"
@@ -48,7 +48,7 @@ def stored_difference(runs: Sequence[RunFolder]) -> str:
     folder = runs[0].path.resolve().parent
     if not is_group(folder):
         return ""
-    together = {run.path.resolve() for run in runs} == {member.path.resolve() for member in final_members(folder)}
+    together = {run.path.resolve() for run in runs} == {member.path.resolve() for member in counting_members(folder)}
     return str(read_group(folder).get(KEY, "")) if together else ""
 
 

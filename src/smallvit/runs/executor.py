@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from smallvit.console import say, several, warn
 from smallvit.errors import Interrupted, SmallvitError
 from smallvit.recipe import resolved
+from smallvit.runs.beside import Room
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import LOADING, ON_CLUSTER, following
 from smallvit.runs.ownership import is_owned
@@ -85,22 +86,31 @@ class Listed:
 
 def run_all(
     source: Source, jobs: int, *, go_on: str, total: int | None = None, keep_going: bool = False,
-    launch: Launch | None = None,
+    launch: Launch | None = None, room: Room | None = None,
 ) -> list[Ended]:  # fmt: skip
     """Finish every run that the source has, `jobs` at a time, and return those that failed.
+
+    There are fewer at a time where they do not fit into the memory of this machine together; elsewhere the place sees to it.
 
     The first failure stops all others, unless `keep_going`. A stop signal lets all save what they have; `go_on` is the
     command that goes on from there.
     """
     launch = launch or Process
     before = LOADING if launch is Process else ON_CLUSTER
+    if launch is Process and room is None:
+        room = Room()
     active: dict[Path, Job] = {}
+    waiting: Path | None = None  # asked for, and without room so far
     stopped: set[Path] = set()
     failed: list[Ended] = []
     with stop_signals() as stop, following(total, jobs, before) as view:
         try:
             while not stop.is_set():
-                while len(active) < jobs and not stop.is_set() and (path := source.ask()):
+                while len(active) < jobs and not stop.is_set() and (path := waiting or source.ask()):
+                    if room and not room.has_place(path, active):
+                        waiting = path
+                        break
+                    waiting = None
                     active[path] = launch(path)
                     view.started(path)
                 if not active:

@@ -59,9 +59,14 @@ def members_of(folder: Path) -> list[Member]:
     return [Member(folder / name, place) for name, place in read_group(folder)["axes"].items()]
 
 
+def counting_members(folder: Path) -> list[Member]:
+    """Without what they start from: none where a group, as of a study, has only that so far."""
+    return [member for member in members_of(folder) if member.place.stage is None]
+
+
 def final_members(folder: Path) -> list[Member]:
-    """Those that count: without what they started from."""
-    if members := [member for member in members_of(folder) if member.place.stage is None]:
+    """Those that count, of which there has to be one."""
+    if members := counting_members(folder):
         return members
     raise RunError(f"{folder} is a group without runs: nothing was started in it")
 
@@ -79,7 +84,8 @@ def replicate_members(folder: Path) -> list[Member]:
 
 def is_folds(folder: Path) -> bool:
     """Whether all that counts of a group are folds of one way to train."""
-    return is_group(folder) and all(place.fold is not None and place.arm is None for _, place in final_members(folder))
+    members = counting_members(folder) if is_group(folder) else []
+    return bool(members) and all(place.fold is not None and place.arm is None for _, place in members)
 
 
 def fold_results(folder: Path) -> dict[str, Any]:

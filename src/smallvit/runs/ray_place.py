@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from smallvit.console import quiet
 from smallvit.errors import RunError, SmallvitError, UsageError
 from smallvit.recipe import resolved
+from smallvit.runs.beside import foreseen
 from smallvit.runs.execution import resume_run
 from smallvit.runs.executor import Exit, Job, Launch, child_path
 from smallvit.runs.folder import RunFolder
@@ -43,6 +44,8 @@ def ray_place(address: str) -> Launch:
             "num_gpus": int(recipe.device.startswith("cuda")),
         }
         _check_room(ray, path, needs)
+        if recipe.device == "cpu":
+            needs["memory"] = min(foreseen(path).bytes, _most_memory(ray))
         return RayJob(ray, task.options(**needs, name=path.name).remote(str(path.resolve())), path)
 
     return launch
@@ -125,6 +128,11 @@ def _check_room(ray: Any, path: Path, needs: dict[str, Any]) -> None:
             f"{path} needs {needs['num_cpus']} threads and {needs['num_gpus']} GPUs, and no machine of the cluster has them (at "
             f"most {most:.0f} CPUs): give --threads {max(1, int(most))}"
         )
+
+
+def _most_memory(ray: Any) -> int:
+    """Of one machine: a run that needs more than Ray gives out of it was planned on one where it fits, and has it alone."""
+    return int(max((node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]), default=0))
 
 
 def _note(path: Path, text: str) -> None:

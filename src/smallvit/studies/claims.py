@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from smallvit.errors import UsageError
+from smallvit.runs.atomic import write_text
 from smallvit.studies.library import PaperClaim, paper_claims, read_study, study_names
 from smallvit.studies.record import open_study
 from smallvit.studies.statuses import WORDS, Status, Word, statuses
+
+RESULTS = "results"  # where the records lie, seen from the page of all claims
+BEGIN, END = "<!-- claims -->", "<!-- /claims -->"  # of the table on the page of a paper
+HEAD = ["| | claim | published | status | evidence |", "|---|---|---|---|---|"]
 
 
 class Evidence(NamedTuple):
@@ -36,7 +42,7 @@ class Gathered(NamedTuple):
                 return f"missing: {self.claim.needs}"
             return f"no runs yet: `smallvit study run {self.studies[0]} --scale laptop`" if self.studies else "no study"
         return "<br>".join(
-            f"[{one.study}](results/{one.study}.json): {one.status.word}; {one.status.why}" for one in self.evidence
+            f"[{one.study}]({RESULTS}/{one.study}.json): {one.status.word}; {one.status.why}" for one in self.evidence
         )
 
 
@@ -70,23 +76,69 @@ def claims_page(found: Sequence[Gathered]) -> str:
     runs = sum(bool(one.evidence) for one in found)
     lines = [
         "# The claims of the papers, and what was seen", "",
-        "Written by `smallvit study claims --out docs/claims.md` from the records under [results/](results/); statuses follow from intervals by rule:",
+        f"Written by `smallvit study claims --out docs/claims.md` from the records under [{RESULTS}/]({RESULTS}/). What was run, paper by paper: "
+        + ", ".join(f"[{own[0].claim.paper}](papers/{key}.md)" for key, own in papers(found).items()) + ".",
+        "Statuses follow from intervals by rule:",
         "", "- *holds*, *fails*: at the published setting, and the interval leaves the other out, over seeds (Holm's correction over all comparisons of the",
         "  study) and over test images;",
         "- *direction seen at laptop scale*: the same, with other data, sizes or epochs than published;",
         "- *not decided*: the interval tells neither, or a model was at chance, or had about a hundredth of the published epochs;",
         "- *cannot be decided here*: data or hardware are missing.", "",
         f"{len(found)} claims: {told}. {runs} of them have runs.", "",
-        "| | claim | published | status | evidence |", "|---|---|---|---|---|",
+        *HEAD,
     ]  # fmt: skip
     for paper in dict.fromkeys(one.claim.paper for one in found):
         lines.append(f"| | *{paper}* | | | |")
-        lines += [
-            f"| {one.claim.number} | {one.claim.says} | {one.claim.published} | **{one.word}** | {one.why} |"
-            for one in found
-            if one.claim.paper == paper
-        ]
+        lines += [row(one) for one in found if one.claim.paper == paper]
     return "\n".join(lines)
+
+
+def row(one: Gathered) -> str:
+    return f"| {one.claim.number} | {one.claim.says} | {one.claim.published} | **{one.word}** | {one.why} |"
+
+
+# ---- pages of the papers -------------------------------------------------------------------------------
+
+
+def key_of_paper(paper: str) -> str:
+    """Zhu et al. 2023 -> zhu2023: as its studies and recipes begin."""
+    words = paper.split()
+    return f"{words[0].lower()}{words[-1]}"
+
+
+def papers(found: Sequence[Gathered]) -> dict[str, list[Gathered]]:
+    """Key of a paper -> its claims, in the order of the papers."""
+    by_paper: dict[str, list[Gathered]] = {}
+    for one in found:
+        by_paper.setdefault(key_of_paper(one.claim.paper), []).append(one)
+    return by_paper
+
+
+def paper_table(own: Sequence[Gathered]) -> str:
+    """The claims of one paper, for a page in a folder beside the records."""
+    told = ", ".join(f"{n} {word}" for word, n in counts(own).items() if n)
+    rows = [row(one).replace(f"]({RESULTS}/", f"](../{RESULTS}/") for one in own]
+    return "\n".join([f"{len(own)} claims: {told} ([how that is said](../claims.md)).", "", *HEAD, *rows])
+
+
+def with_table(page: str, own: Sequence[Gathered]) -> str:
+    """The page of a paper with its table as it is now; all else stays."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UsageError(f"the page of a paper needs the lines {BEGIN} and {END}, for the table between them")
+    return f"{before}{BEGIN}\n{paper_table(own)}\n{END}{after}"
+
+
+def renew_pages(folder: Path, found: Sequence[Gathered]) -> None:
+    """NAME.md of every paper."""
+    for key, own in papers(found).items():
+        page = folder / f"{key}.md"
+        try:
+            text = page.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--pages: cannot read {page}: {error.strerror}") from None
+        write_text(page, with_table(text, own))
 
 
 def claims_json(found: Sequence[Gathered]) -> str:

@@ -101,13 +101,13 @@ class Living(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = self.peak_of_update = 0
         self.updating = False
-        self.known = weakref.WeakKeyDictionary[Any, None]()
+        self.living: dict[int, weakref.ref[Any]] = {}  # address of a storage -> itself, which is told of when it goes
         there: list[Tensor] = [*t.step.parameters(), *t.step.buffers(), *(t.ema.parameters() if t.ema else [])]
         there += [
             value for slots in t.optimizer.state.values() for value in slots.values() if isinstance(value, Tensor)
         ]
         for tensor in there:
-            self.known[tensor.untyped_storage()] = None
+            self._watch(tensor.untyped_storage(), 0)
         self.hooks = [
             t.optimizer.register_step_pre_hook(lambda *_: self._update(True)),
             t.optimizer.register_step_post_hook(lambda *_: self._update(False)),
@@ -120,9 +120,14 @@ class Living(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
-            if isinstance(tensor, Tensor):
-                self._count(tensor)
+        if isinstance(
+            made, Tensor
+        ):  # nearly always: walking through trees of results takes longer than most operations
+            self._count(made)
+        elif made is not None:
+            for tensor in tree_leaves(made):
+                if isinstance(tensor, Tensor):
+                    self._count(tensor)
         return made
 
     def _update(self, begins: bool) -> None:
@@ -130,19 +135,24 @@ class Living(TorchDispatchMode):
 
     def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage in self.known:
+        if storage._cdata in self.living:
             return
-        self.known[storage] = None
         size = storage.nbytes()
-        weakref.finalize(storage, self._forget, size)
+        self._watch(storage, size)
         self.now += size
         if self.updating:
             self.peak_of_update = max(self.peak_of_update, self.now)
         else:
             self.peak = max(self.peak, self.now)
 
-    def _forget(self, size: int) -> None:
-        self.now -= size
+    def _watch(self, storage: Any, size: int) -> None:
+        address = storage._cdata
+
+        def forget(_: Any) -> None:
+            del self.living[address]  # another one may come to lie there
+            self.now -= size
+
+        self.living[address] = weakref.ref(storage, forget)
 
 
 def bytes_of(tensors: Iterable[Any]) -> int:
