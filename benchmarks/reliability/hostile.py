@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from corpus import encoded, picture
+from forks import command
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from storing import PROJECT, Done, command, store, table
+from storing import PROJECT, TINY_PHOTOS, Done, store, table
 
 OLD = PROJECT / "tests" / "runs_0_1"
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -113,20 +114,7 @@ def shown_names(place: Path) -> list[str]:
             (place / "photos" / name / f"{MARKUP.replace('/', '')}{number}.png").write_bytes(
                 encoded(picture().rotate(7 * number), "PNG")
             )
-    done = command(
-        "train",
-        place / "photos",
-        "--epochs",
-        "1",
-        "--model",
-        "vit_pico",
-        "--img-size",
-        "16",
-        "--threads",
-        "1",
-        "--out",
-        place / "named",
-    )
+    done = command("train", place / "photos", *TINY_PHOTOS, "--out", place / "named")
     said = command("predict", place / "named", place / "photos", "--csv", place / "out.csv", "--threads", "1")
     page = (place / "named" / "report.html").read_text(encoding="utf-8") if done.status == 0 else ""
     cells = [line.split(",")[0] for line in (place / "out.csv").read_text(encoding="utf-8").splitlines()]
