@@ -16,6 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class Started:
     def kill(self) -> None:
         """kill -9, with all that it started, also what is in a session of its own."""
         assert self.process.pid is not None
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGSTOP)  # it starts nothing more while its family is counted
         for pid in list(family(self.process.pid)):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -153,6 +156,7 @@ def _forked(self: Any, path: Path) -> None:
     pid = os.fork()
     if not pid:
         os.setsid()
+        os.closerange(3, 1024)  # as a process that is started anew: a lock of the group is not the run's
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _child(["resume", str(path), "--quiet"], {}, [str(path / "log.txt")] * 2)

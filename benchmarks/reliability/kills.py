@@ -1,8 +1,8 @@
 """kill -9 at random moments: everything is resumed, to the same weights and records, and no half-written file is read as whole.
 
-    python benchmarks/reliability/kills.py [--kind NAME] [--kills 12] [--seed 0]
+    python benchmarks/reliability/kills.py [--kind NAME] [--kills 12] [--twice 0.33] [--seed 0]
 
-Real processes (forks.py), killed with all their children; a third of them is killed twice. Right after a kill every file that stands under
+Real processes (forks.py), killed with all their children; some are killed twice. Right after a kill every file that stands under
 its own name must be whole. Every call goes on from what is stored, until each kind was killed so often.
 """
 
@@ -136,14 +136,15 @@ class Case:
             done = command(*self.words, "--overwrite", **self.around)
         return done
 
-    def one(self, draw: random.Random) -> dict[str, Any]:
+    def one(self, draw: random.Random, twice: float = 1 / 3) -> dict[str, Any]:
+        """A share `twice` is killed again while it goes on, where that takes long enough."""
         self.fresh()
         while not (kills := int(self.killed(self.words, draw.random() * self.seconds))):
             self.fresh()  # it had ended before
         torn = broken(self.place)
-        if draw.random() < 1 / 3:
+        if draw.random() < twice:
             again = self.words if self.kind.on_run else ["resume", str(self.run), "--quiet"]
-            kills += int(self.killed(again, draw.random() * self.seconds / 2))
+            kills += int(self.killed(again, draw.random() * self.seconds / 3))
             torn += broken(self.place)
         done = self.go_on()
         same = done.status == 0 and self.results() == self.expected
@@ -200,13 +201,13 @@ def so_far(name: str) -> dict[str, Any]:
     return found
 
 
-def until(name: str, kills: int, seed: int) -> None:
+def until(name: str, kills: int, seed: int, twice: float) -> None:
     """Cases of one kind; each is stored when it has ended."""
     with tempfile.TemporaryDirectory() as place:
         case = Case(KINDS[name], Path(place))
         while (before := so_far(name)).get("kills", 0) < kills:
             draw = random.Random(f"{name} {seed} {before.get('runs', 0)}")
-            found = case.one(draw)
+            found = case.one(draw, twice)
             kinds = stored("kills").get("kinds", {}) | {name: counted(before, found)}
             store("kills", {"kinds": kinds}, "python benchmarks/reliability/kills.py")
             print(name, found, flush=True)
@@ -217,10 +218,11 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--kills", type=int, default=12, help="of each kind, with those that are stored")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--twice", type=float, default=1 / 3, help="share of the cases that is killed twice")
     asked = parser.parse_args()
     for name in asked.kind or KINDS:
         if so_far(name).get("kills", 0) < asked.kills:
-            until(name, asked.kills, asked.seed)
+            until(name, asked.kills, asked.seed, asked.twice)
     keys = ("runs", "kills", "twice", "resumed", "same", "left", "torn")
     rows = [[name, *(f[key] for key in keys)] for name, f in stored("kills")["kinds"].items()]
     print(
