@@ -14,11 +14,12 @@ import os
 import pickle
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corpus import encoded, picture
+from corpus import encoded, picture, says
 from forks import command
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
@@ -61,6 +62,15 @@ def run_with(place: Path, name: str, **changes: Any) -> Path:
     return folder
 
 
+def lying_archive(place: Path) -> Path:
+    """An .npz of a few hundred bytes with an array of 100 GB in it."""
+    path = place / "set.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x_train.npy", says("(1000000, 400, 250)"))
+        file.writestr("y_train.npy", says("(1000000,)"))
+    return path
+
+
 def cases(place: Path, watched: Path) -> Iterator[tuple[str, Done]]:
     """Each is refused: exit status 1 or 2, a message, no traceback."""
     image = place / "x.png"
@@ -87,11 +97,12 @@ def cases(place: Path, watched: Path) -> Iterator[tuple[str, Done]]:
         yield what, look(model_with(place, **changes))
     for what, name, changes in (
         ("a run that reads elsewhere", "recipe.json", {"resolved__data__source": "/etc"}),
-        ("a run that starts from elsewhere", "recipe.json", {"resolved__seed": 10**30}),
+        ("a run with a seed of 10^30", "recipe.json", {"resolved__seed": 10**30}),
         ("test rows that were trained on", "split.json", {"parts__test__rows": [0, 1]}),
     ):
         with tempfile.TemporaryDirectory() as own:
             yield what, command("evaluate", run_with(Path(own), name, **changes), "--threads", "1")
+    yield "an archive that claims 100 GB", command("train", lying_archive(place), *TINY_PHOTOS, "--out", place / "o3")
     group = shutil.copytree(OLD / "seeds", place / "group")
     (group / "group.json").write_text(json.dumps({"members": [str(watched)]}))
     yield (
