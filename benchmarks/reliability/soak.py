@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,17 +83,22 @@ def alive() -> dict[str, float]:
     }  # fmt: skip
 
 
-def in_one_process(trainings: int) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
-    """After every training; and after a collection, now and then."""
-    seen, held = [], []
+Seen = list[dict[str, float]]
+
+
+def in_one_process(trainings: int) -> Iterator[tuple[Seen, Seen]]:
+    """All so far, after every training: what was held then, and, now and then, what was after a collection."""
+    seen: Seen = []
+    held: Seen = []
     for number in range(trainings):
         folder = Path(tempfile.mkdtemp())
         smallvit.train("digits", seed=number, out=folder / "run", show_progress=False, **TINY)
         shutil.rmtree(folder)
-        seen.append(taken(os.getpid()))
+        if number >= WARM:
+            seen.append(taken(os.getpid()))
         if number >= WARM and number % EVERY == WARM:
             held.append(alive())
-    return seen[min(WARM, len(seen) // 3) :], held
+        yield seen, held
 
 
 def slopes(seen: list[dict[str, float]], apart: int = 1) -> dict[str, Any]:
@@ -138,12 +143,14 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     figures = {key: value for key, value in stored("soak").items() if key not in ("command", "machine")}
-    if asked.trainings:
-        seen, held = in_one_process(asked.trainings)
-        figures["one process"] = {"trainings": asked.trainings, "slopes": slopes(seen), "held": slopes(held, EVERY)}
+    for number, (seen, held) in enumerate(in_one_process(asked.trainings), 1):
+        if len(held) > 2 and (number % EVERY == 0 or number == asked.trainings):
+            figures["one process"] = {"trainings": number, "slopes": slopes(seen), "held": slopes(held, EVERY)}
+            store("soak", figures, "python benchmarks/reliability/soak.py")
+            print(number, figures["one process"], flush=True)
     if asked.group:
         figures["group"] = as_group(asked.group)
-    store("soak", figures, "python benchmarks/reliability/soak.py")
+        store("soak", figures, "python benchmarks/reliability/soak.py")
     for name in ("one process", "group"):
         each = {**figures[name]["slopes"], **figures[name].get("held", {})} if name in figures else {}
         rows = [[what, f["first"], f["last"], f["most"], f["each"], f["interval"]] for what, f in each.items()]
