@@ -2,31 +2,27 @@
 
     python benchmarks/reliability/at_once.py [--times 3]
 
-Two trainings into one folder, two builds of one cache, reports while a diagnosis writes, a group resumed twice.
+Two trainings into one folder, two builds of one cache, reports while a training or a diagnosis writes, a group resumed twice.
 """
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from corpus import encoded, picture
-from storing import SMALL, arguments, command, results_of, store, stored, surroundings, table
+from corpus import photos
+from forks import command, start
+from storing import OFTEN, SMALL, TINY_PHOTOS, counted, results_of
 
 TRAIN = ("train", "digits", *SMALL)
 
 
 def together(*commands: tuple[Any, ...], **environment: str) -> list[tuple[int, str]]:
-    """Exit status and standard error of commands that begin at the same time."""
-    children = [
-        subprocess.Popen(arguments(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=surroundings(**environment))
-        for words in commands
-    ]  # fmt: skip
-    return [(child.returncode, out) for child in children for out in [child.communicate(timeout=600)[0]]]
+    """Exit status and all that was said by commands that begin at the same time."""
+    children = [start(*words, **environment) for words in commands]
+    return [(done.status, done.out + done.err) for done in [child.done(600) for child in children]]
 
 
 def one_folder(place: Path) -> str:
@@ -39,25 +35,7 @@ def one_folder(place: Path) -> str:
 
 
 def one_cache(place: Path) -> str:
-    for name in ("a", "b"):
-        (place / "photos" / name).mkdir(parents=True)
-        for number in range(300):
-            image = picture("RGB", 24 + number % 5).rotate(number)
-            (place / "photos" / name / f"{number}.png").write_bytes(encoded(image, "PNG"))
-    words = (
-        "train",
-        place / "photos",
-        "--epochs",
-        "1",
-        "--model",
-        "vit_pico",
-        "--img-size",
-        "16",
-        "--threads",
-        "1",
-        "--quiet",
-        "--out",
-    )
+    words = ("train", photos(place / "photos", 300), *TINY_PHOTOS, "--quiet", "--out")
     ended = together((*words, place / "one"), (*words, place / "two"), SMALLVIT_CACHE=str(place / "cache"))
     left = [path.name for path in (place / "cache").glob(".building-*")]
     entries = list((place / "cache").glob("images-*"))
@@ -75,15 +53,26 @@ def report_and_diagnosis(place: Path) -> str:
     return crashed[0] if crashed else again.err if again.status else ""
 
 
+def report_while_training(place: Path) -> str:
+    """One report after the other, from before the first record to after the last."""
+    command(*TRAIN, "--out", place / "alone")
+    training = start(*TRAIN, *OFTEN, "--out", place / "run")
+    said = []
+    while not training.ended_within(0):
+        said.append(command("report", place / "run"))
+    crashed = [done.err[-300:] for done in said if done.crashed or done.status not in (0, 1)]
+    if crashed or not said or training.done().status:
+        return crashed[0] if crashed else "the training did not end well, or no report was made meanwhile"
+    return "" if results_of(place / "run") == results_of(place / "alone") else "other weights"
+
+
 def one_group(place: Path) -> str:
     group = place / "group"
-    started = subprocess.Popen(
-        arguments(*TRAIN, "--seeds", "2", "--jobs", "2", "--out", group), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=surroundings()
-    )  # fmt: skip
-    while not (group / "seed-1" / "recipe.json").is_file() and started.poll() is None:
-        pass
+    started = start(*TRAIN, "--seeds", "2", "--jobs", "2", "--out", group)
+    while not (group / "seed-1" / "recipe.json").is_file() and not started.ended_within(0):
+        time.sleep(0.01)
     second = command("resume", group)
-    first = started.wait(timeout=600)
+    first = started.done(600).status
     if first or second.status not in (0, 1) or second.crashed:
         return f"the first ended with {first}, the second with {second.status}: {second.err[-200:]}"
     alone = command(*TRAIN, "--seeds", "2", "--jobs", "2", "--out", place / "alone")
@@ -93,29 +82,11 @@ def one_group(place: Path) -> str:
 CASES: dict[str, Callable[[Path], str]] = {
     "two trainings into one folder": one_folder,
     "two builds of one cache": one_cache,
+    "reports while a training writes": report_while_training,
     "two reports and two diagnoses of one run": report_and_diagnosis,
     "a group resumed while it runs": one_group,
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=3)
-    asked = parser.parse_args()
-    for _ in range(asked.times):
-        for name, case in CASES.items():
-            with tempfile.TemporaryDirectory() as place:
-                problem = case(Path(place))
-            figures = stored("at-once").get("cases", {})
-            before = figures.get(name, {"times": 0, "problems": []})
-            figures[name] = {
-                "times": before["times"] + 1,
-                "problems": [*before["problems"], *([problem] if problem else [])],
-            }
-            store("at-once", {"cases": figures}, "python benchmarks/reliability/at_once.py")
-    rows = [[name, case["times"], len(case["problems"])] for name, case in stored("at-once")["cases"].items()]
-    print(table(["case", "times", "went wrong"], rows))
-
-
 if __name__ == "__main__":
-    main()
+    counted("at-once", CASES, __doc__ or "", times=3)

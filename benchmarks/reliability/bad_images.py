@@ -1,4 +1,4 @@
-"""Bad images through check, train, pretrain and predict: each is used or listed with its reason, and used ones are read right.
+"""Bad images through check, train, pretrain, predict and the page of `app`: each is used or listed with its reason, and used ones are read right.
 
     python benchmarks/reliability/bad_images.py [--keep FOLDER]
 
@@ -11,15 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from collections import Counter
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
 from corpus import corpus, encoded
+from forks import command
 from PIL import Image, ImageOps
-from storing import Done, command, store, table
+from storing import Done, store, table
 
 from smallvit.data.images import WIDE_MODES, Unreadable, fit_square, many_reads, read_header, read_image
 from smallvit.data.listed import SUFFIXES, shown
@@ -118,6 +122,39 @@ def through_commands(root: Path, out: Path) -> dict[str, dict[str, Any]]:
     return {name: told(name, done, out) for name, done in runs.items()}
 
 
+def through_app(run: Path, paths: list[Path]) -> dict[str, Any]:
+    """Every file sent to the page of the model, as a browser would; at the end it must answer to a good one."""
+    from smallvit import app
+
+    counts: Counter[int] = Counter()
+    started = time.monotonic()
+    with app(run, browser=False, wait=False, threads=1, nearest=0) as page:
+        for path in paths:
+            if path.is_file():
+                counts[sent(page.url, path.read_bytes())] += 1
+        last = sent(page.url, encoded(Image.new("RGB", (8, 8)), "PNG"))
+    others = [status for status in counts if status not in (200, 413, 422)]
+    return {
+        "status": last, "seconds": round(time.monotonic() - started, 1), "crashed": bool(others) or last != 200,
+        "listed": sum(counts.values()) - counts[200], "answered": counts[200],
+    }  # fmt: skip
+
+
+def sent(url: str, content: bytes) -> int:
+    """The status of the answer."""
+    place = urlsplit(url).netloc
+    line = HTTPConnection(place, timeout=120)
+    try:
+        line.request(
+            "POST", "/answer", content, {"Origin": f"http://{place}", "Content-Type": "application/octet-stream"}
+        )
+        answer = line.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        line.close()
+
+
 def told(name: str, done: Done, out: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"status": done.status, "seconds": round(done.seconds, 1), "crashed": done.crashed}
     folder = {"train": out / "run", "pretrain": out / "first"}.get(name)
@@ -142,6 +179,7 @@ def main() -> None:
         counts = read_all(paths)
         drop_other_channels(paths)
         commands = {} if given.read else through_commands(place / "photos", place)
+        commands |= {} if given.read else {"app": through_app(place / "run", paths)}
     kinds = ("used", "listed", "wrong")
     rows = [
         [kind, sum(c.values()), *(c[k] for k in kinds), sum(v for k, v in c.items() if k not in kinds)]

@@ -34,6 +34,16 @@ def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
+def photos(root: Path, each: int) -> Path:
+    """Good images in two classes, no two alike."""
+    for name, turned in (("a", 0), ("b", 180)):
+        (root / name).mkdir(parents=True)
+        for number in range(each):
+            image = picture(width=SIDE + number % 5).rotate(turned + number % 180)
+            (root / name / f"{number}.png").write_bytes(encoded(image, "PNG"))
+    return root
+
+
 def corpus(root: Path) -> Iterator[Path]:
     """Write all files below `root`, which has the folders a and b; yields each path."""
     for name, write in (*damaged(), *odd(), *rasters(), *named()):

@@ -7,17 +7,16 @@ The previous files stay whole, a message says what was lacking, and the run goes
 
 from __future__ import annotations
 
-import argparse
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from corpus import encoded, picture
-from storing import SMALL, command, results_of, store, stored, table
+from corpus import photos
+from forks import command
+from storing import OFTEN, SMALL, TINY_PHOTOS, Done, counted, results_of
 
-TRAIN = ("train", "digits", *SMALL, "--set", "checkpoint_seconds=0")
+TRAIN = ("train", "digits", *SMALL, *OFTEN)
 LACKING = ("No space left", "no room", "Read-only file system", "cannot write", "cannot be written")
 
 
@@ -44,9 +43,9 @@ def fill(disk: Path, leave: int = 0) -> Path:
     return filler
 
 
-def says_what_lacks(done: object) -> str:
-    text = getattr(done, "err", "") + getattr(done, "out", "")
-    if getattr(done, "crashed", True):
+def says_what_lacks(done: Done) -> str:
+    text = done.err + done.out
+    if done.crashed:
         return f"crashed: {text[-300:]}"
     return "" if any(words in text for words in LACKING) else f"said: {text[-200:]}"
 
@@ -71,27 +70,10 @@ def in_a_checkpoint(place: Path) -> str:
 
 
 def in_a_cache(place: Path) -> str:
-    for name in ("a", "b"):
-        (place / "photos" / name).mkdir(parents=True)
-        for number in range(60):
-            (place / "photos" / name / f"{number}.png").write_bytes(encoded(picture().rotate(number), "PNG"))
+    train = ("train", photos(place / "photos", 60), *TINY_PHOTOS, "--out")
     with small_disk(place) as disk:
         fill(disk)
-        done = command(
-            "train",
-            place / "photos",
-            "--epochs",
-            "1",
-            "--model",
-            "vit_pico",
-            "--img-size",
-            "16",
-            "--threads",
-            "1",
-            "--out",
-            place / "run",
-            SMALLVIT_CACHE=str(disk / "cache"),
-        )
+        done = command(*train, place / "run", SMALLVIT_CACHE=str(disk / "cache"))
     return says_what_lacks(done) if done.status == 0 else f"ended with {done.status}: {done.err[-200:]}"
 
 
@@ -133,24 +115,5 @@ CASES: dict[str, Callable[[Path], str]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=1)
-    asked = parser.parse_args()
-    for _ in range(asked.times):
-        for name, case in CASES.items():
-            with tempfile.TemporaryDirectory() as place:
-                problem = case(Path(place))
-            figures = stored("disks").get("cases", {})
-            before = figures.get(name, {"times": 0, "problems": []})
-            figures[name] = {
-                "times": before["times"] + 1,
-                "problems": [*before["problems"], *([problem] if problem else [])],
-            }
-            store("disks", {"cases": figures}, "python benchmarks/reliability/disks.py")
-    rows = [[name, case["times"], len(case["problems"])] for name, case in stored("disks")["cases"].items()]
-    print(table(["case", "times", "went wrong"], rows))
-
-
 if __name__ == "__main__":
-    main()
+    counted("disks", CASES, __doc__ or "", times=1)

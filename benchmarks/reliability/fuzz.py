@@ -21,8 +21,6 @@ import readers
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from storing import store, stored, table
 
-SLOW = 5.0  # seconds that one case may take
-
 
 def fuzz(name: str, cases: int, number: int, place: Path) -> dict[str, Any]:
     """How many cases ran, how many of them were accepted, and what went wrong, by where it did."""

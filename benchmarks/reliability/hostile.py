@@ -14,14 +14,16 @@ import os
 import pickle
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from corpus import encoded, picture
+from corpus import encoded, picture, says
+from forks import command
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from storing import PROJECT, Done, command, store, table
+from storing import PROJECT, TINY_PHOTOS, Done, store, table
 
 OLD = PROJECT / "tests" / "runs_0_1"
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -60,6 +62,15 @@ def run_with(place: Path, name: str, **changes: Any) -> Path:
     return folder
 
 
+def lying_archive(place: Path) -> Path:
+    """An .npz of a few hundred bytes with an array of 100 GB in it."""
+    path = place / "set.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("x_train.npy", says("(1000000, 400, 250)"))
+        file.writestr("y_train.npy", says("(1000000,)"))
+    return path
+
+
 def cases(place: Path, watched: Path) -> Iterator[tuple[str, Done]]:
     """Each is refused: exit status 1 or 2, a message, no traceback."""
     image = place / "x.png"
@@ -86,11 +97,12 @@ def cases(place: Path, watched: Path) -> Iterator[tuple[str, Done]]:
         yield what, look(model_with(place, **changes))
     for what, name, changes in (
         ("a run that reads elsewhere", "recipe.json", {"resolved__data__source": "/etc"}),
-        ("a run that starts from elsewhere", "recipe.json", {"resolved__seed": 10**30}),
+        ("a run with a seed of 10^30", "recipe.json", {"resolved__seed": 10**30}),
         ("test rows that were trained on", "split.json", {"parts__test__rows": [0, 1]}),
     ):
         with tempfile.TemporaryDirectory() as own:
             yield what, command("evaluate", run_with(Path(own), name, **changes), "--threads", "1")
+    yield "an archive that claims 100 GB", command("train", lying_archive(place), *TINY_PHOTOS, "--out", place / "o3")
     group = shutil.copytree(OLD / "seeds", place / "group")
     (group / "group.json").write_text(json.dumps({"members": [str(watched)]}))
     yield (
@@ -113,20 +125,7 @@ def shown_names(place: Path) -> list[str]:
             (place / "photos" / name / f"{MARKUP.replace('/', '')}{number}.png").write_bytes(
                 encoded(picture().rotate(7 * number), "PNG")
             )
-    done = command(
-        "train",
-        place / "photos",
-        "--epochs",
-        "1",
-        "--model",
-        "vit_pico",
-        "--img-size",
-        "16",
-        "--threads",
-        "1",
-        "--out",
-        place / "named",
-    )
+    done = command("train", place / "photos", *TINY_PHOTOS, "--out", place / "named")
     said = command("predict", place / "named", place / "photos", "--csv", place / "out.csv", "--threads", "1")
     page = (place / "named" / "report.html").read_text(encoding="utf-8") if done.status == 0 else ""
     cells = [line.split(",")[0] for line in (place / "out.csv").read_text(encoding="utf-8").splitlines()]

@@ -7,8 +7,6 @@ from typing import Any
 
 from storing import stored
 
-FLAT = "memory MB", "threads", "files", "processes"
-
 
 def table(headings: list[str], rows: list[list[Any]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
@@ -59,29 +57,32 @@ def pieces() -> Iterator[tuple[str, str]]:
                 ),
             )
     if found := stored("kills"):
-        keys = ("runs", "kills", "resumed", "same", "left")
-        yield (
+        keys = ("runs", "kills", "twice", "resumed", "same", "left", "torn")
+        rows = [[kind, *(one[key] for key in keys)] for kind, one in found["kinds"].items()]
+        rows.append(["all", *(sum(row[place] for row in rows) for place in range(1, 1 + len(keys)))])
+        headings = [
+            "kind",
+            "runs",
             "kills",
-            table(
-                ["kind", "runs", "kills", "resumed", "bit-identical", "files left over"],
-                [[kind, *(one[key] for key in keys)] for kind, one in found["kinds"].items()],
-            ),
-        )
-    if found := stored("soak").get("one process"):
-        rows = [
-            [
-                name,
-                found["slopes"][name]["first"],
-                found["slopes"][name]["last"],
-                found["slopes"][name]["each"],
-                "{} to {}".format(*found["slopes"][name]["interval"]),
-            ]
-            for name in FLAT
+            "killed twice",
+            "resumed",
+            "bit-identical",
+            "files left over",
+            "files not whole",
         ]
-        yield (
-            f"soak, {found['trainings']} trainings in one process",
-            table(["held", "first", "last", "each training adds", "95 % interval"], rows),
-        )
+        yield "kills", table(headings, rows)
+    for where in ("one process", "group"):
+        if found := stored("soak").get(where):
+            each = {
+                **found["slopes"],
+                **{f"{name}, after a collection": one for name, one in found.get("held", {}).items()},
+            }
+            rows = [
+                [name, one["first"], one["last"], one["most"], one["each"], "{} to {}".format(*one["interval"])]
+                for name, one in each.items()
+            ]
+            headings = ["held", "first", "last", "most", "each training adds", "95 % interval"]
+            yield f"soak, {found['trainings']} trainings, {where}", table(headings, rows)
     if found := stored("load"):
         rows = [
             [size, name, one["cpu"], one["memory MB"]]

@@ -2,37 +2,44 @@
 
     python benchmarks/reliability/soak.py [--trainings 200] [--group 200]
 
-The slope is that of a straight line through all trainings but the first ten, which fill caches, with its 95 % interval.
+The slope is that of a straight line through all trainings but the first ten, which fill caches, with its 95 % interval. Figures of
+matplotlib hold each other in circles, which Python collects now and then, so memory goes up and down like a saw. What is really held is
+looked at after a collection, every twentieth training: bytes that malloc has given out, objects of Python, tensors.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import os
 import shutil
+import sys
 import tempfile
-import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from forks import start
 from scipy.stats import linregress, t
-from storing import SMALL, command, store, stored, table
+from storing import SMALL, store, stored, table
 
 import smallvit
 
-WARM = 10
+WARM, EVERY = 10, 20
 TINY = {"per_class": 2, "batch_size": 8, "epochs": 1, "threads": 1, "model": "vit_pico"}
 
 
-def taken() -> dict[str, float]:
-    """What this process holds now."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-    children = sum(1 for entry in Path("/proc").iterdir() if entry.name.isdigit() and parent(entry) == os.getpid())
+def taken(pid: int) -> dict[str, float]:
+    """What a process holds now, as the system sees it."""
+    about = Path("/proc", str(pid))
+    status = dict(line.split(":", 1) for line in (about / "status").read_text(encoding="utf-8").splitlines())
+    children = sum(1 for entry in Path("/proc").iterdir() if entry.name.isdigit() and parent(entry) == pid)
     return {
-        "memory MB": resident / 1024, "threads": threading.active_count(), "files": len(list(Path("/proc/self/fd").iterdir())),
-        "processes": children,
+        "memory MB": int(status["VmRSS"].split()[0]) / 1024, "threads": int(status["Threads"]),
+        "files": len(list((about / "fd").iterdir())), "processes": children,
     }  # fmt: skip
 
 
@@ -43,55 +50,90 @@ def parent(entry: Path) -> int:
         return -1
 
 
-def in_one_process(trainings: int) -> list[dict[str, float]]:
-    seen: list[dict[str, float]] = []
+class MallInfo(ctypes.Structure):
+    """What glibc's mallinfo2 returns."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in [
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        ]
+    ]
+
+
+def alive() -> dict[str, float]:
+    """What this process still holds when all circles are collected."""
+    gc.collect()
+    told: Callable[[], MallInfo] = ctypes.CDLL(None).mallinfo2
+    told.restype = MallInfo  # type: ignore[attr-defined]
+    given = told()
+    objects = gc.get_objects()
+    return {
+        "malloc in use, MB": (given.uordblks + given.hblkhd) / 2**20, "blocks of Python": sys.getallocatedblocks(),
+        "objects of Python": len(objects), "tensors": sum(issubclass(type(one), torch.Tensor) for one in objects),
+    }  # fmt: skip
+
+
+Seen = list[dict[str, float]]
+
+
+def in_one_process(trainings: int) -> Iterator[tuple[Seen, Seen]]:
+    """All so far, after every training: what was held then, and, now and then, what was after a collection."""
+    seen: Seen = []
+    held: Seen = []
     for number in range(trainings):
         folder = Path(tempfile.mkdtemp())
         smallvit.train("digits", seed=number, out=folder / "run", show_progress=False, **TINY)
         shutil.rmtree(folder)
-        seen.append(taken())
-    return seen
+        if number >= WARM:
+            seen.append(taken(os.getpid()))
+        if number >= WARM and number % EVERY == WARM:
+            held.append(alive())
+        yield seen, held
 
 
-def slopes(seen: list[dict[str, float]]) -> dict[str, Any]:
+def slopes(seen: list[dict[str, float]], apart: int = 1) -> dict[str, Any]:
     """A training adds so much, with its interval."""
-    rest = seen[min(WARM, len(seen) // 3) :]
     found: dict[str, Any] = {}
-    for name in rest[0]:
-        values = np.array([one[name] for one in rest])
-        fit = linregress(np.arange(len(values)), values)
+    for name in seen[0]:
+        values = np.array([one[name] for one in seen])
+        fit = linregress(apart * np.arange(len(values)), values)
         half = float(t.ppf(0.975, len(values) - 2) * fit.stderr) if np.ptp(values) else 0.0
         found[name] = {
-            "first": round(float(values[0]), 2), "last": round(float(values[-1]), 2), "each": round(float(fit.slope), 5),
-            "interval": [round(float(fit.slope) - half, 5), round(float(fit.slope) + half, 5)],
+            "first": round(float(values[0]), 2), "last": round(float(values[-1]), 2), "most": round(float(values.max()), 2),
+            "each": round(float(fit.slope), 5), "interval": [round(float(fit.slope) - half, 5), round(float(fit.slope) + half, 5)],
         }  # fmt: skip
     return found
 
 
 def as_group(trainings: int) -> dict[str, Any]:
-    """All seeds of one group end, and nothing is left of them but their folders."""
+    """The process of a group is looked at when a seed has ended; nothing is left of them but their folders."""
     with tempfile.TemporaryDirectory() as place:
-        done = command(
-            "train",
-            "digits",
-            *SMALL,
-            "--epochs",
-            "1",
-            "--seeds",
-            str(trainings),
-            "--out",
-            Path(place) / "group",
-            timeout=7200,
-        )
-        finished = len(list(Path(place).glob("group/seed-*/results.json")))
+        group = Path(place) / "group"
+        child = start("train", "digits", *SMALL, "--epochs", "1", "--seeds", trainings, "--jobs", "1", "--out", group)
+        seen: list[dict[str, float]] = []
+        ended = 0
+        while not child.ended_within(0.2):
+            now = len(list(group.glob("seed-*/results.json")))
+            if ended < now < trainings:
+                seen.append(taken(child.process.pid or 0))
+                ended = now
+        done = child.done()
+        finished = len(list(group.glob("seed-*/results.json")))
         left = [path.name for path in Path(place).rglob(".*")]
     return {
-        "trainings": trainings,
-        "status": done.status,
-        "finished": finished,
-        "left": left,
-        "seconds": round(done.seconds),
-    }
+        "trainings": trainings, "status": done.status, "finished": finished, "left": left, "seconds": round(done.seconds),
+        "slopes": slopes(seen[min(WARM, len(seen) // 3) :]), **({"said": done.err[-300:]} if done.status else {}),
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -99,20 +141,20 @@ def main() -> None:
     parser.add_argument("--trainings", type=int, default=200)
     parser.add_argument("--group", type=int, default=200)
     asked = parser.parse_args()
+    torch.set_num_threads(1)
     figures = {key: value for key, value in stored("soak").items() if key not in ("command", "machine")}
-    if asked.trainings:
-        figures["one process"] = {"trainings": asked.trainings, "slopes": slopes(in_one_process(asked.trainings))}
+    for number, (seen, held) in enumerate(in_one_process(asked.trainings), 1):
+        if len(held) > 2 and (number % EVERY == 0 or number == asked.trainings):
+            figures["one process"] = {"trainings": number, "slopes": slopes(seen), "held": slopes(held, EVERY)}
+            store("soak", figures, "python benchmarks/reliability/soak.py")
+            print(number, figures["one process"], flush=True)
     if asked.group:
         figures["group"] = as_group(asked.group)
-    store("soak", figures, "python benchmarks/reliability/soak.py")
-    if asked.trainings:
-        rows = [
-            [name, f["first"], f["last"], f["each"], f["interval"]]
-            for name, f in figures["one process"]["slopes"].items()
-        ]
-        print(table(["held", "first", "last", "each training adds", "95 % interval"], rows))
-    if asked.group:
-        print(figures["group"])
+        store("soak", figures, "python benchmarks/reliability/soak.py")
+    for name in ("one process", "group"):
+        each = {**figures[name]["slopes"], **figures[name].get("held", {})} if name in figures else {}
+        rows = [[what, f["first"], f["last"], f["most"], f["each"], f["interval"]] for what, f in each.items()]
+        print(name, table(["held", "first", "last", "most", "each training adds", "95 % interval"], rows), sep="\n")
 
 
 if __name__ == "__main__":

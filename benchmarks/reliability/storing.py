@@ -1,20 +1,21 @@
-"""What the programs of this folder share: figures that are added to a stored JSON file, a table, and running a command."""
+"""What the programs of this folder share: figures that are added to a stored JSON file, a table, and what a command says."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
-import time
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 PROJECT = Path(__file__).resolve().parents[2]
 STORE = PROJECT / "docs" / "results"
 SMALL = ("--per-class", "6", "--batch-size", "8", "--epochs", "2", "--threads", "1", "--model", "vit_pico", "--quiet")
+OFTEN = ("--set", "checkpoint_seconds=0")  # a checkpoint after every step
+TINY_PHOTOS = ("--epochs", "1", "--model", "vit_pico", "--img-size", "16", "--threads", "1")  # for a folder of images
 TIMES = ("seconds", "images_per_second")
 
 
@@ -53,43 +54,35 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     )
 
 
+def counted(name: str, cases: Mapping[str, Callable[[Path], str]], description: str, times: int) -> None:
+    """The program of a file of cases, each of which says what went wrong, or nothing: run them, count, store, print."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=times)
+    for case in list(cases) * parser.parse_args().times:
+        with tempfile.TemporaryDirectory() as place:
+            problem = cases[case](Path(place))
+        figures = stored(name).get("cases", {})
+        before = figures.get(case, {"times": 0, "problems": []})
+        problems = [*before["problems"], *([problem] if problem else [])]
+        figures[case] = {"times": before["times"] + 1, "problems": problems}
+        store(name, {"cases": figures}, f"python benchmarks/reliability/{name.replace('-', '_')}.py")
+        print(case, problem or "well", flush=True)
+    rows = [[case, one["times"], len(one["problems"])] for case, one in stored(name)["cases"].items()]
+    print(table(["case", "times", "went wrong"], rows))
+
+
 class Done(NamedTuple):
     status: int
     out: str
     err: str
     seconds: float
+    cpu: float = 0.0  # seconds of the processor, without importing
+    memory: float = 0.0  # MB, at most
 
     @property
     def crashed(self) -> bool:
         """A traceback, or a signal that nobody sent."""
         return "Traceback" in self.out + self.err or self.status < 0
-
-
-def command(*words: str | Path, timeout: float = 300, **environment: str) -> Done:
-    """`smallvit WORDS...` in a process of its own. A status of -999 is one that had to be ended."""
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            arguments(*words), capture_output=True, text=True, timeout=timeout, check=False, errors="replace",
-            env=surroundings(**environment),
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return Done(-999, "", f"more than {timeout} s", time.monotonic() - started)
-    return Done(done.returncode, done.stdout, done.stderr, time.monotonic() - started)
-
-
-def arguments(*words: str | Path) -> list[str]:
-    return [sys.executable, "-m", "smallvit", *map(str, words)]
-
-
-def surroundings(**more: str) -> dict[str, str]:
-    """The environment of a child: it finds the package that this process uses, and computes with one thread."""
-    import smallvit
-
-    inherited = os.environ.get("PYTHONPATH", "")
-    root = str(Path(smallvit.__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, [root, inherited]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
 def results_of(folder: Path) -> dict[str, Any]:

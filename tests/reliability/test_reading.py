@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bad_images import build, drop_other_channels, read_all, through_commands
+from bad_images import build, drop_other_channels, read_all, through_app, through_commands
 from corpus import corpus
 from fuzz import fuzz
 from readers import READERS
@@ -27,8 +27,11 @@ def test_a_reader_ends_in_its_own_kind_of_error(name: str, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_bad_images_through_the_commands(tmp_path: Path) -> None:
-    drop_other_channels(build(tmp_path / "photos", 3500))
+    paths = build(tmp_path / "photos", 3500)
+    drop_other_channels(paths)
     told = through_commands(tmp_path / "photos", tmp_path)
     assert not any(found["crashed"] for found in told.values()), told
     assert told["train"]["status"] == told["pretrain"]["status"] == 0 and told["train"]["listed"] > 300
     assert told["predict"]["listed"] >= told["train"]["listed"]
+    shown = through_app(tmp_path / "run", paths)
+    assert not shown["crashed"] and shown["listed"] > 300 and shown["answered"] > 100, shown

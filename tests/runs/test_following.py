@@ -11,7 +11,7 @@ from rich.console import Console
 
 from smallvit.console import make_progress
 from smallvit.runs.following import Bars, Follower, Lines
-from smallvit.runs.ownership import sole_owner
+from smallvit.runs.ownership import is_owned, owner_of, sole_owner, this_host
 
 
 def append(path: Path, **record: object) -> None:
@@ -99,6 +99,18 @@ def test_where_a_run_is_and_why_one_failed(tmp_path: Path, capsys: pytest.Captur
     view.ended(tmp_path / "there", "first\nsmallvit: the loss became NaN")
     assert "there failed: the loss became NaN" in capsys.readouterr().err
     assert view.line() == "1 of 2 done, 1 of them failed   here 25%"
+
+
+def test_looking_leaves_the_name_of_the_machine_that_worked_there(tmp_path: Path) -> None:
+    lock, part = tmp_path / "state" / "lock", tmp_path / ".report.html.99999999.part"
+    lock.parent.mkdir()
+    lock.write_text("other-machine 17\n")
+    part.touch()
+    assert not is_owned(tmp_path)
+    assert owner_of(tmp_path) == "other-machine" and lock.read_text() == "other-machine 17\n"
+    assert part.exists(), "tidying up is the next owner's"
+    with sole_owner(tmp_path):
+        assert is_owned(tmp_path) and owner_of(tmp_path) == this_host() and not part.exists()
 
 
 def test_a_bar_that_failed_says_why(tmp_path: Path) -> None:

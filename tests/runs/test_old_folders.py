@@ -1,4 +1,4 @@
-"""Run folders of version 0.1.0 (tests/runs_0_1): everything that can be done with a run can be done with them."""
+"""Run folders of earlier versions (tests/runs_0_1, runs_0_2): everything that can be done with a run can be done with them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from smallvit.runs.axes import Place
 from smallvit.runs.members import members_of
 from smallvit.training.initial import member_starts
 
-OLD = PROJECT / "tests" / "runs_0_1"
+VERSIONS = ("0_1", "0_2")
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    return shutil.copytree(OLD, tmp_path / "old")
+@pytest.fixture(params=VERSIONS)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return shutil.copytree(PROJECT / "tests" / f"runs_{request.param}", tmp_path / "old")
 
 
-def test_they_say_what_they_are() -> None:
+def test_they_say_what_they_are(old: Path) -> None:
     for name in ("finished", "stopped", "pretrained", "seeds/seed-0"):
-        run = Run(OLD / name)
-        assert run.read("env.json")["smallvit"] == "0.1.0"
+        run = Run(old / name)
+        assert run.read("env.json")["smallvit"] in ("0.1.0", "0.2.0")
         assert run.recipe.data.source == "digits" and run.metrics, name
-    assert [member.place for member in members_of(OLD / "seeds")] == [Place(seed=0), Place(seed=1)]
+        assert run.finished == (name != "stopped"), name
+    assert [member.place for member in members_of(old / "seeds")] == [Place(seed=0), Place(seed=1)]
+    assert not Run(old / "seeds" / "seed-1").finished
 
 
 def test_a_finished_one_is_judged_again_and_predicts(old: Path, tmp_path: Path) -> None:
@@ -60,7 +62,7 @@ def test_a_stopped_one_ends_as_if_it_had_not_been_stopped(old: Path) -> None:
     assert resumed.keys() == whole.keys()
     for name, tensor in whole.items():
         np.testing.assert_allclose(resumed[name], tensor, atol=1e-5, err_msg=name)  # other machines, other last bits
-    assert run.results["weights"] == {"which": "best", "ema": False, "epoch": 2}
+    assert run.results["weights"] == {"which": run.recipe.select, "ema": False, "epoch": 2}
     assert [record["step"] for record in run.metrics] == [record["step"] for record in Run(old / "finished").metrics]
 
 

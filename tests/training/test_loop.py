@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -361,3 +363,19 @@ def test_steps_fill_the_last_epoch_in_part() -> None:
     t = training(val="none", select="last")
     assert len(t.loader) == 13
     assert steps_within(t, StepCost((1, 1), (1.0, 1.0)), 2 * 13 + 5.5) == 2 * 13 + 5
+
+
+def test_a_training_that_nobody_holds_is_gone_at_once() -> None:
+    """Its model, optimizer and images are too large to wait for a collection of cycles."""
+    t = training(epochs=1, ema=0.9)
+    ticks = train(t)
+    next(ticks)
+    held = [ref(part) for part in (t, t.step, t.optimizer, t.ema, t.loader.images)]
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        del ticks, t
+        assert [one() for one in held] == [None] * len(held)
+    finally:
+        if collecting:
+            gc.enable()

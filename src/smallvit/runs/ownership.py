@@ -22,16 +22,8 @@ LOCK = Path("state", "lock")
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
     """Hold the run; a second process is refused. The lock goes with its process, however that ends."""
-    place = folder / LOCK
-    try:
-        place.parent.mkdir(exist_ok=True)  # the folder itself must be there: another process may have deleted it
-        file = place.open("a", encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"cannot write {place}: {error.strerror}") from None
-    with file:
-        if not _lock(file) or not _is_still_at(file, place):
-            raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
-        for inside in (folder, place.parent, folder / "findings"):
+    with _held(folder) as file:
+        for inside in (folder, folder / LOCK.parent, folder / "findings"):
             remove_parts(inside)
         with suppress(OSError):  # for those who look on; the lock is the lock
             file.truncate(0)
@@ -57,8 +49,8 @@ def owner_of(folder: Path) -> str:
 def refuse_owned(folder: Path) -> None:
     """What `sole_owner` would refuse; a folder that nobody ever held stays as it is."""
     if (folder / LOCK).is_file():
-        with sole_owner(folder):
-            pass
+        with _held(folder):
+            pass  # whoever only looks leaves no name and tidies nothing
 
 
 def is_owned(folder: Path) -> bool:
@@ -67,6 +59,21 @@ def is_owned(folder: Path) -> bool:
     except RunError:
         return True
     return False
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[TextIO]:
+    """The file of the lock, locked, with what its last owner wrote."""
+    place = folder / LOCK
+    try:
+        place.parent.mkdir(exist_ok=True)  # the folder itself must be there: another process may have deleted it
+        file = place.open("a", encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write {place}: {error.strerror}") from None
+    with file:
+        if not _lock(file) or not _is_still_at(file, place):
+            raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
+        yield file
 
 
 def _lock(file: TextIO) -> bool:

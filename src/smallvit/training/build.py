@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from weakref import ref
+
 import torch
 from timm.utils import ModelEmaV3
 
@@ -22,6 +26,7 @@ from smallvit.training.initial import load_initial_weights
 from smallvit.training.loop import Training
 from smallvit.training.optimizer import make_optimizer
 from smallvit.training.step import Step, wrap
+from smallvit.types import View
 
 WHITENED = 500  # images that the first filters are made of
 
@@ -46,7 +51,7 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
     loader = Loader(
         DeviceImages(images, make_augmenter(recipe), device),
         split.train,
-        lambda epoch: training.views_at(epoch),  # which a budget may decide anew on the way
+        partial(step.objective.views_at, epochs=resolved(recipe.epochs)),
         resolved(recipe.batch_size),
         seed_of_draws(recipe),
         balanced=data.balanced,
@@ -65,9 +70,24 @@ def build_training(recipe: Recipe, images: ImageSet, split: Split, with_init: bo
         starting_weights=said,
         transferred=transferred,
     )
+    loader.views_at = _as_decided(training, loader.views_at)
     if recipe.continued.file and with_init:
         training.went_on = go_on_from(check_origin(recipe.continued), training)
     return training
+
+
+def _as_decided(training: Training, planned: Callable[[int], Sequence[View]]) -> Callable[[int], Sequence[View]]:
+    """The views of a training, which a budget may decide anew on the way.
+
+    Its loader does not hold it: model, optimizer and images go with the last one who does, not when cycles are collected.
+    """
+    weak = ref(training)
+
+    def views_at(epoch: int) -> Sequence[View]:
+        alive = weak()
+        return planned(epoch) if alive is None else alive.views_at(epoch)
+
+    return views_at
 
 
 def make_augmenter(recipe: Recipe) -> Augmenter:
