@@ -42,13 +42,16 @@ def fuzz(name: str, cases: int, number: int, place: Path) -> dict[str, Any]:
         except reader.allowed:
             found["refused"] += 1
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            key = f"{type(error).__name__} in {Path(where.filename).name}:{where.lineno}"
-            found["wrong"].setdefault(key, [0, repr(case)[:300]])[0] += 1
+            found["wrong"].setdefault(place_of(error), [0, repr(case)[:300]])[0] += 1
         found["slowest"] = max(found["slowest"], round(time.perf_counter() - started, 3))
 
     one()
     return found
+
+
+def place_of(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(where.filename).name}:{where.lineno}"
 
 
 def added(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def main() -> None:
     parser.add_argument("--files", type=int, nargs="*", default=[25_000, 100_000])
     parser.add_argument("--classes", type=int, nargs="*", default=[5000, 20_000])
     asked = parser.parse_args()
-    sizes = [(files, 10) for files in asked.files] + [(3 * classes, classes) for classes in asked.classes]
+    # The same files for all counts of classes: what is told of an image and a class is files times classes.
+    sizes = [(files, 10) for files in asked.files] + [(3 * max(asked.classes), classes) for classes in asked.classes]
     for files, classes in sizes:
         figures = stored("load").get("sizes", {})
         figures[f"{files} files, {classes} classes"] = one(files, classes)

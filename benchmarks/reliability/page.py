@@ -1,11 +1,14 @@
-"""The tables of docs/reliability.md, from what is stored: python benchmarks/reliability/page.py prints them as Markdown."""
+"""The tables of docs/reliability.md, from what is stored: python benchmarks/reliability/page.py writes them into the page."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from storing import stored
+from storing import PROJECT, stored
+
+PAGE = PROJECT / "docs" / "reliability.md"
 
 
 def table(headings: list[str], rows: list[list[Any]]) -> str:
@@ -29,7 +32,9 @@ def pieces() -> Iterator[tuple[str, str]]:
         ]
         if rows:
             yield "bad images, commands", table(["command", "exit status", "crashed", "files left out"], rows)
-    if found := stored("fuzzing"):
+    for source in ("fuzzing", "guided"):
+        if not (found := stored(source)):
+            continue
         rows = [
             [
                 name,
@@ -42,11 +47,11 @@ def pieces() -> Iterator[tuple[str, str]]:
             for name, one in found["readers"].items()
         ]
         yield (
-            "fuzzing",
+            source,
             table(["reader", "cases", "accepted", "refused with a reason", "anything else", "slowest"], rows),
         )
     if found := stored("hostile"):
-        yield "hostile files", table(["case", "outcome"], [list(pair) for pair in found["cases"].items()])
+        yield "hostile", table(["case", "outcome"], [list(pair) for pair in found["cases"].items()])
     for name in ("at-once", "disks"):
         if found := stored(name):
             yield (
@@ -82,19 +87,28 @@ def pieces() -> Iterator[tuple[str, str]]:
                 for name, one in each.items()
             ]
             headings = ["held", "first", "last", "most", "each training adds", "95 % interval"]
-            yield f"soak, {found['trainings']} trainings, {where}", table(headings, rows)
+            yield f"soak, {where}", table(headings, rows)
     if found := stored("load"):
         rows = [
-            [size, name, one["cpu"], one["memory MB"]]
+            [size, name, one["status"], one["cpu"], one["memory MB"]]
             for size, commands in found["sizes"].items()
             for name, one in commands.items()
         ]
-        yield "load", table(["size", "command", "processor seconds", "memory MB"], rows)
+        yield "load", table(["size", "command", "exit status", "processor seconds", "memory MB"], rows)
+
+
+def renewed(text: str) -> str:
+    """The page with the tables of what is stored, each below the comment that names it."""
+    for name, rows in pieces():
+        place = re.compile(rf"(<!-- {re.escape(name)} -->\n\n)(?:\|[^\n]*\n)*")
+        if not place.search(text):
+            raise SystemExit(f"{PAGE} has no place for <!-- {name} -->")
+        text = place.sub(lambda found, rows=rows: f"{found[1]}{rows}\n", text)  # type: ignore[misc]
+    return text
 
 
 def main() -> None:
-    for name, text in pieces():
-        print(f"\n{name}\n\n{text}")
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from smallvit.data.sources import open_source
 from smallvit.data.split import make_split
-from smallvit.evaluation.floors import MOST_TRAINING, MOST_VALUES, beside, pixel_floors, pixel_side
+from smallvit.evaluation.floors import MOST_TRAINING, MOST_VALUES, beside, pixel_floors, pixel_side, rounds_for
 from smallvit.evaluation.statistics import wilson
 from smallvit.recipe import DataSpec
 
@@ -86,3 +86,12 @@ def test_floors_are_paired_with_a_model_image_by_image() -> None:
     floors = {"knn": entry | {"right": np.packbits(hits).tobytes().hex()}}
     assert beside(floors, right)["knn"] == entry | {"only_model": 2, "only_floor": 1}
     assert "only_model" not in beside({"knn": entry}, np.zeros(3, dtype=bool))["knn"]  # judged on others
+
+
+def test_thousands_of_classes_get_fewer_rounds() -> None:
+    assert [rounds_for(classes) for classes in (2, 1000, 2000, 5000, 10**6)] == [100, 100, 50, 20, 10]
+    classes, draw = 1500, torch.Generator().manual_seed(0)
+    labels = torch.arange(2 * classes) % classes
+    images = torch.randint(0, 256, (2 * classes, 1, 2, 2), generator=draw).byte()
+    floors = pixel_floors(images, labels, torch.arange(classes), torch.arange(classes, classes + 20))
+    assert floors["logistic"]["why"].endswith(", 66 rounds") and "rounds" not in floors["knn"]["why"]

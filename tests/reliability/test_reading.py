@@ -8,7 +8,13 @@ import pytest
 from bad_images import build, drop_other_channels, read_all, through_app, through_commands
 from corpus import corpus
 from fuzz import fuzz
+from page import PAGE, renewed
 from readers import READERS
+
+
+def test_the_page_has_the_figures_that_are_stored() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert renewed(text) == text, "python benchmarks/reliability/page.py writes them"
 
 
 def test_every_bad_image_is_used_as_pillow_reads_it_or_listed(tmp_path: Path) -> None:

@@ -124,12 +124,13 @@ def predict(
     """Label image files. Files that cannot be read are listed at the end and set the exit status to 1."""
     refuse_no_run(folder)
     announce()
-    from smallvit import api
     from smallvit.report.answers import write_predictions
+    from smallvit.runs.prediction import predictions
 
-    answers = api.predict(
-        folder, files, calibrated=calibrated, threads=threads, device=device, reject=reject, nearest=nearest, data=data
-    )
+    answers = predictions(
+        folder, files, calibrated=calibrated, threads=threads, device=device, reject=reject, nearest=nearest, data=data,
+        most=None if probabilities else top,
+    )  # fmt: skip
     if write_predictions(answers, csv, top, probabilities, likeliest=reject is not None):
         raise typer.Exit(1)
 

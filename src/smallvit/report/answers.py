@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_predictions(
-    answers: Sequence[Prediction], path: Path | None, top: int = 1, probabilities: bool = False, likeliest: bool = False
+    answers: Iterable[Prediction], path: Path | None, top: int = 1, probabilities: bool = False, likeliest: bool = False
 ) -> int:
     """CSV to a file or standard output; the unreadable files go to standard error. Returns their number.
 
@@ -25,20 +25,28 @@ def write_predictions(
     label that an answer has or would have if it were not unknown; the nearest training images have three each, where they
     were asked for.
     """
-    good = [(answer, answer.probabilities) for answer in answers if answer.probabilities is not None]
-    classes = list(good[0][1]) if good else []
+    rows: list[list[Any]] = []
+    unreadable: list[tuple[str, str]] = []
+    classes: list[str] = []
+    near = 0
+    for a in answers:  # which need not be there all at once
+        if a.probabilities is None:
+            unreadable.append((a.file, a.problem))
+            continue
+        classes, near = classes or list(a.probabilities), max(near, len(a.nearest))
+        first = [
+            name_cell(str(a.label)),
+            a.probability,
+            file_cell(a.file),
+            *([name_cell(str(a.likeliest))] * likeliest),
+        ]
+        others = [name_cell(value) if isinstance(value, str) else value for pair in a.top(top)[1:] for value in pair]
+        alike = [cell for n in a.nearest for cell in (name_cell(n.file), name_cell(n.label), n.similarity)]
+        rows.append([*first, *others, *alike, *(a.probabilities[name] for name in classes if probabilities)])
     more = [f"{word}_{place}" for place in range(2, min(top, len(classes)) + 1) for word in ("label", "probability")]
-    near = max((len(answer.nearest) for answer, _ in good), default=0)
     more += [f"{word}_{place}" for place in range(1, near + 1) for word in ("nearest", "nearest_label", "similarity")]
-    first = ["label", "probability", "file", *(["likeliest"] * likeliest)]
-    header: list[Any] = [*first, *more, *(f"p_{name}" for name in classes if probabilities)]
-    rows: list[list[Any]] = [
-        [name_cell(str(a.label)), a.probability, file_cell(a.file), *([name_cell(str(a.likeliest))] * likeliest)]
-        + [name_cell(value) if isinstance(value, str) else value for pair in a.top(top)[1:] for value in pair]
-        + [cell for n in a.nearest for cell in (name_cell(n.file), name_cell(n.label), n.similarity)]
-        + [of_class[name] for name in classes if probabilities]
-        for a, of_class in good
-    ]
+    names = ["label", "probability", "file", *(["likeliest"] * likeliest)]
+    header: list[Any] = [*names, *more, *(f"p_{name}" for name in classes if probabilities)]
     if path is None:
         write_rows(sys.stdout, [[_shown(cell) for cell in row] for row in [header, *rows]])
     else:
@@ -49,7 +57,7 @@ def write_predictions(
         ):
             write_rows(file, [header, *rows])
         print(printable(f"{several(len(rows), 'prediction')} in {path}"), file=sys.stderr)
-    return _list_unreadable([(answer.file, answer.problem) for answer in answers if answer.label is None])
+    return _list_unreadable(unreadable)
 
 
 def _shown(cell: Any) -> Any:

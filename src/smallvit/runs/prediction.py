@@ -7,7 +7,7 @@ folds, or a model file. N images, K classes, D width.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from smallvit.training.session import fixed_threads
 from smallvit.types import Embedding, Neighbour, Prediction
 
 IMAGES_AT_ONCE = 64
+ROUNDED = 1e-6  # probabilities are told to six places
 UNKNOWN = "unknown"  # instead of a label, where the model is not sure enough
 
 # One image or many, in lists within lists; a folder stands for the images below it.
@@ -53,6 +54,22 @@ def predict(
     given: a model file has no run to take them from. `nearest` asks for so many training images that the model holds for
     most like each; `data` is where these are now, if they were moved.
     """
+    return list(
+        predictions(
+            folder, images, calibrated=calibrated, threads=threads, device=device, reject=reject, nearest=nearest, data=data
+        )
+    )  # fmt: skip
+
+
+def predictions(
+    folder: str | Path, images: Images, *, calibrated: bool | None = None, threads: int | None = None,
+    device: str = "auto", reject: float | None = None, nearest: int = 0, data: str | Path | None = None,
+    most: int | None = None,
+) -> Iterator[Prediction]:  # fmt: skip
+    """The same one after the other; `most`: with the probabilities of so many classes only, the likeliest.
+
+    All classes of all images are more than a machine holds where there are thousands of both.
+    """
     path = Path(folder)
     relocate(path, data)
     run = run_with_images(path) if nearest else None
@@ -67,8 +84,8 @@ def predict(
             return said(squares_BCSS)
         return torch.cat([said(squares_BCSS), predictor.features(squares_BCSS)], dim=1)
 
-    seen = _see(predictor.preparation, images, threads, ask)
-    return [_prediction(one, predictor.class_names, threshold, known, nearest) for one in seen]
+    for one in _see(predictor.preparation, images, threads, ask):
+        yield _prediction(one, predictor.class_names, most, threshold, known, nearest)
 
 
 def nearest(
@@ -114,7 +131,7 @@ def embeddings(
     if is_group(Path(folder)):
         raise UsageError(f"{folder} is a group, and each of its models has features of its own: give one of its runs")
     predictor = open_predictor(folder, device)
-    return _see(predictor.preparation, images, threads, predictor.features)
+    return list(_see(predictor.preparation, images, threads, predictor.features))
 
 
 def _classifier(path: Path, device: str, calibrated: bool | None) -> Predictor | Ensemble:
@@ -129,14 +146,16 @@ def _classifier(path: Path, device: str, calibrated: bool | None) -> Predictor |
 
 
 def _prediction(
-    seen: Embedding, class_names: Sequence[str], threshold: float | None, known: TrainingImages | None, k: int
-) -> Prediction:
+    seen: Embedding, class_names: Sequence[str], most: int | None, threshold: float | None,
+    known: TrainingImages | None, k: int,
+) -> Prediction:  # fmt: skip
     """Behind the probabilities stands the doubt, with a threshold, and then features, where the training images are known."""
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
     places = np.cumsum([len(class_names), threshold is not None])
     chances_K, doubt, features_D = np.split(seen.vector, places)
-    probabilities = {name: round(value, 6) for name, value in zip(class_names, chances_K.tolist(), strict=True)}
+    classes = _likeliest(chances_K, most)
+    probabilities = {class_names[place]: round(float(chances_K[place]), 6) for place in classes}
     label = class_names[int(chances_K.argmax())]
     rejected = threshold is not None and not doubt[0] < threshold
     near = known.nearest(torch.from_numpy(features_D)[None].float(), k)[0] if known else ()
@@ -144,7 +163,16 @@ def _prediction(
     return Prediction(seen.file, said, probabilities[label], "", probabilities, rejected, near)
 
 
-def _stacked(seen: Sequence[Embedding]) -> np.ndarray:
+def _likeliest(chances_K: np.ndarray, most: int | None) -> Sequence[int]:
+    """Places of the likeliest classes, in the order of all classes; those that look alike when they are rounded come along."""
+    if most is None or most >= len(chances_K):
+        return range(len(chances_K))
+    least = np.partition(chances_K, len(chances_K) - most)[-most]
+    return [int(place) for place in np.flatnonzero(chances_K >= least - ROUNDED)]
+
+
+def _stacked(given: Iterable[Embedding]) -> np.ndarray:
+    seen = list(given)
     values = [one.vector for one in seen if one.vector is not None]
     if bad := next((one for one in seen if one.vector is None), None):
         raise DataError(f"{bad.file}: {bad.problem}")
@@ -153,22 +181,18 @@ def _stacked(seen: Sequence[Embedding]) -> np.ndarray:
 
 def _see(
     preparation: Preparation, images: Images, threads: int | None, ask: Callable[[Tensor], Tensor]
-) -> list[Embedding]:
+) -> Iterator[Embedding]:
     """What the model makes of each image: its features, or any other vector that is asked for."""
     named = list(named_images(images, preparation.in_chans))
     if not named:
         raise UsageError("there are no images to look at")
-    seen: list[Embedding] = []
     with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(named)) as advance:
         for some in read_ahead(preparation, named):
             squares = [square for _, square in some if isinstance(square, Tensor)]
             values = iter(ask(torch.stack(squares)).numpy()) if squares else iter(())
-            seen += [
-                Embedding(name, next(values)) if isinstance(square, Tensor) else Embedding(name, None, square)
-                for name, square in some
-            ]
+            for name, square in some:
+                yield Embedding(name, next(values)) if isinstance(square, Tensor) else Embedding(name, None, square)
             advance(len(some))
-    return seen
 
 
 def read_ahead(
