@@ -53,7 +53,7 @@ for command in (
 app.command(name="list", epilog=examples("list"))(stock.list_)
 recipe_app.command(epilog=examples("recipe show"))(stock.show)
 study_app.command(name="list", epilog=examples("study list"))(study.list_)
-for command in (study.show, study.run, study.report, study.claims):
+for command in (study.show, study.run, study.report, study.claims, study.queue):
     study_app.command(epilog=examples(f"study {command.__name__}"))(command)
 cache_app.command(name="list", epilog=examples("cache list"))(stock.cache_list)
 cache_app.command(name="clear", epilog=examples("cache clear"))(stock.cache_clear)

@@ -220,7 +220,7 @@ def test_every_study_of_ours_runs_in_miniature(
     """At a laptop's scale, end to end: every arm one epoch on a few images, measures and claims included."""
     monkeypatch.setenv("SMALLVIT_MOST_EPOCHS", "1")
     monkeypatch.setenv("SMALLVIT_MOST_IMAGES", "16")
-    data = make_set(tmp_path / "set.npz", side=32, classes=4, each=16, judged=6)  # a batch of 64
+    data = make_set(tmp_path / "set.npz", side=32, classes=4, each=20, judged=6)  # a batch of 64, and some to validate
     study = read_study(name)
     sources = dict.fromkeys(sets_of(study, "laptop"), data) or {"": data}
     opened = smallvit.run_study(name, data=sources, seeds=1, draws=1, out=tmp_path / "study", show_progress=False)

@@ -12,6 +12,7 @@ from helpers import PROJECT
 from smallvit.errors import RunError, UsageError
 from smallvit.studies.claims import BEGIN, END, claims_json, claims_page, gathered, papers, renew_pages, with_table
 from smallvit.studies.library import paper_claims, read_study, study_from, study_names
+from smallvit.studies.queue import hours_of, queue, queue_json, queue_table
 from smallvit.studies.record import open_study, read_record
 from smallvit.studies.reporting import report_study
 from smallvit.studies.shown import shown
@@ -128,9 +129,9 @@ def test_every_study_of_ours_can_be_shown_at_its_scales(name: str) -> None:
     for scale in study.scales:
         assert study.title in shown(name, scale)
         if scale in SCALES[:1]:
-            assert study.needs and study.scales[scale].time, "the paper's scale says what it takes"
+            assert study.needs and study.scales[scale].takes, "the paper's scale says what it takes"
     if not (RESULTS / f"{name}.json").is_file() and len(study.scales) > 1:
-        assert study.scales["laptop"].time, "the laptop's scale says how long it takes"
+        assert study.scales["laptop"].takes or hours_of(study), "the laptop's scale says how long it takes"
 
 
 def test_every_claim_of_the_papers_is_checked_by_a_study() -> None:
@@ -200,6 +201,32 @@ def test_the_table_of_claims_has_all_with_a_status() -> None:
     for key, own in papers(found).items():
         page = (PROJECT / "docs" / "papers" / f"{key}.md").read_text(encoding="utf-8")
         assert with_table(page, own) == page, "write it anew: smallvit study claims --pages docs/papers"
+
+
+def test_the_queue_has_cost_and_open_claims_of_every_study() -> None:
+    found = gathered(RESULTS)
+    waiting = queue(found, RESULTS)
+    assert {one.study for one in waiting} == {*study_names()}
+    words = {one.claim.number: one.word for one in found}
+    for one in waiting:
+        assert all(words[number] in ("not decided", "cannot be decided here") for number in one.open)
+    by_name = {one.study: one for one in waiting}
+    assert by_name["dhvt-photos"].cpu_hours == pytest.approx(2.0), "6 arms, 5 seeds, 240 s"
+    assert "D1" in by_name["dhvt-photos"].settled + by_name["dhvt-photos"].open
+    assert by_name["dhvt-cifar"].stored == by_name["dhvt-cifar"].runs == 15
+    rates = [len(one.open) / one.cpu_hours for one in waiting if one.cpu_hours and one.stored < one.runs]
+    assert rates == sorted(rates, reverse=True)
+    rows = json.loads(queue_json(waiting))
+    assert rows[0]["command"].startswith("smallvit study run ") and queue_table(waiting).count("\n") == len(rows) + 1
+
+
+def test_what_a_study_costs_is_what_was_measured() -> None:
+    """benchmarks/study_costs.py: what the files say is its store, to a tenth of an hour."""
+    measured = json.loads((RESULTS / "study-costs.json").read_text(encoding="utf-8"))["studies"]
+    for name in study_names():
+        said = read_study(name).scales["laptop"].cpu_hours
+        if said is not None:
+            assert said == pytest.approx(measured[name], abs=0.051), name
 
 
 def test_only_the_table_of_a_page_is_renewed(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "study run": ("smallvit study run drloc-flowers --data flowers/ --budget 2h",),
     "study report": ("smallvit study report runs/studies/drloc-flowers-laptop",),
     "study claims": ("smallvit study claims", "smallvit study claims --json"),
+    "study queue": ("smallvit study queue", "smallvit study queue --json"),
     "cache list": ("smallvit cache list",),
     "cache clear": ("smallvit cache clear --stale", "smallvit cache clear photos/"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Commands about studies: list, show, run, report, claims."""
+"""Commands about studies: list, show, run, report, claims, queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def list_() -> None:
 
     for name in study_names():
         study = read_study(name)
-        times = [f"{scale}{f': {own.time}' if own.time else ''}" for scale, own in study.scales.items()]
+        times = [f"{scale}{f': {own.takes}' if own.takes else ''}" for scale, own in study.scales.items()]
         tell(f"{name:<24} {study.title} ({'; '.join(times)})")
 
 
@@ -115,6 +115,20 @@ def claims(
         from smallvit.runs.atomic import write_text
 
         write_text(out, text + "\n")
+
+
+def queue(
+    results: Annotated[Path, typer.Option(help="Folder with stored records of studies, NAME.json.")] = Path(
+        "docs/results"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """What each study would cost at laptop scale and which claims it would decide, the most claims for an hour first."""
+    from smallvit.studies import queue as queues
+    from smallvit.studies.claims import gathered
+
+    waiting = queues.queue(gathered(results), results)
+    tell(queues.queue_json(waiting) if as_json else queues.queue_table(waiting))
 
 
 def show_study(opened: Any, quiet: bool) -> None:

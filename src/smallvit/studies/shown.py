@@ -22,7 +22,10 @@ def shown(name: str | Path, scale: Any = "laptop") -> str:
     if scale == "paper" and study.needs:
         lines.append(f"needs: {study.needs}")
     draws = f", {own.draws} draws of the training images" if own.draws > 1 else ""
-    lines += ["", f"{scale} scale: {_length(own)}, {own.seeds} seeds{draws}{f'; takes {own.time}' if own.time else ''}"]
+    lines += [
+        "",
+        f"{scale} scale: {_length(own)}, {own.seeds} seeds{draws}{f'; takes {own.takes}' if own.takes else ''}",
+    ]
     for arm, asked in study.asked(scale).items():
         theirs = f" (published {study.published[arm]:g})" if arm in study.published else ""
         lines.append(f"  {arm}{theirs}")

@@ -31,6 +31,7 @@ class Scale(Section):
     """How large a study is run, and how its arms are made equal: by processor time, epochs or steps."""
 
     time: str = ""  # all of it on a known machine, in words
+    cpu_hours: Annotated[float, Field(gt=0)] | None = None  # processor time of all of it (benchmarks/study_costs.py)
     cpu_seconds: Annotated[float, Field(gt=0)] | None = None
     epochs: Annotated[int, Field(ge=1)] | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
@@ -43,6 +44,11 @@ class Scale(Section):
     def length(self) -> str:
         """By what arms are equal; empty where each arm or its recipe says its own epochs."""
         return next((name for name in LENGTHS if getattr(self, name) is not None), "")
+
+    @property
+    def takes(self) -> str:
+        """How long it is, in words."""
+        return self.time or (f"about {self.cpu_hours:g} CPU-hours" if self.cpu_hours else "")
 
     @model_validator(mode="after")
     def _one_length(self) -> Scale:
