@@ -100,10 +100,10 @@ def pieces() -> Iterator[tuple[str, str]]:
 def renewed(text: str) -> str:
     """The page with the tables of what is stored, each below the comment that names it."""
     for name, rows in pieces():
-        place = re.compile(rf"(<!-- {re.escape(name)} -->\n\n)(?:\|[^\n]*\n)*")
+        place = re.compile(rf"(<!-- {re.escape(name)} -->\n)(?:\n(?:\|[^\n]*\n)+)?")
         if not place.search(text):
             raise SystemExit(f"{PAGE} has no place for <!-- {name} -->")
-        text = place.sub(lambda found, rows=rows: f"{found[1]}{rows}\n", text)  # type: ignore[misc]
+        text = place.sub(lambda found, rows=rows: f"{found[1]}\n{rows}\n", text)  # type: ignore[misc]
     return text
 
 

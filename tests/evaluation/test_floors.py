@@ -88,6 +88,7 @@ def test_floors_are_paired_with_a_model_image_by_image() -> None:
     assert "only_model" not in beside({"knn": entry}, np.zeros(3, dtype=bool))["knn"]  # judged on others
 
 
+@pytest.mark.filterwarnings("error")
 def test_thousands_of_classes_get_fewer_rounds() -> None:
     assert [rounds_for(classes) for classes in (2, 1000, 2000, 5000, 10**6)] == [100, 100, 50, 20, 10]
     classes, draw = 1500, torch.Generator().manual_seed(0)

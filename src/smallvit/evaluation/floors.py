@@ -40,6 +40,9 @@ def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Ten
     why = f"{side} x {side} pixels" + (f", {len(thin):,} of {len(train):,} images" if len(thin) < len(train) else "")
     k = min(5, len(thin))
     with bar("fitting the floors", sum(SHARES)) as advance, warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="The number of unique classes"
+        )  # few images of many classes are meant
         x_train, x_test = (_pixels(images_NCSS, rows, side) for rows in (thin, test))
         advance(SHARES[0], note="k-NN")
         knn = KNeighborsClassifier(k, weights="distance").fit(x_train, y_thin)
