@@ -224,7 +224,8 @@ def moved_in_thought(backbone: nn.Module, mode: FakeTensorMode) -> None:
 def gpus_in_thought() -> None:
     """torch 2.7 wants a driver for tensors that have no values; later ones do not."""
     try:
-        FakeTensorMode().from_tensor(torch.zeros(1)).to("cuda")
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            mode.from_tensor(torch.zeros(1)).to("cuda")
     except RuntimeError:
         if tuple(map(int, torch.__version__.split(".")[:2])) > (2, 7):
             raise
