@@ -39,7 +39,7 @@ test-all: lint
 # The lowest versions that pyproject.toml names, in an environment of their own.
 test-lowest: setup
 	$(BIN)/python -m uv venv -q --clear .venv-lowest
-	$(BIN)/python -m uv pip install -q --python .venv-lowest --resolution lowest-direct -e . 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
+	$(BIN)/python -m uv pip install -q --python .venv-lowest --resolution lowest-direct -e '.[hf,onnx,tune]' 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
 	.venv-lowest/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not browser" tests/contracts tests/models tests/training tests/evaluation tests/data
 
 docs: setup

@@ -182,7 +182,8 @@ def listed(images: Picture | Sequence[Picture], channels: int) -> Sequence[Pictu
     if not isinstance(images, np.ndarray | Tensor):
         return images
     shape, is_tensor = tuple(images.shape), isinstance(images, Tensor)
-    if len(shape) == 2 or (len(shape) == 3 and shape[0 if is_tensor else 2] in (1, channels)):
+    channel_axes = (0, 2) if is_tensor else (2,)  # a tensor may have its channels last where they can be nothing else
+    if len(shape) == 2 or (len(shape) == 3 and any(shape[axis] in (1, channels) for axis in channel_axes)):
         return [images]
     many_grey = len(shape) == 3 and convertible(1, channels) and not {shape[0], shape[2]} & {1, 3, channels}
     if len(shape) != 4 and not many_grey:

@@ -123,11 +123,12 @@ def _build(run: RunFolder, plan: Plan) -> Training:
 def check_logs(names: str | None) -> list[LogType]:
     """`tensorboard`, `wandb`, or both with a comma between; whether their packages are there is asked now."""
     asked = list(dict.fromkeys(name.strip() for name in names.split(","))) if names is not None else []
-    for name in asked:
-        if name not in LOGS:
-            raise UsageError(f"unknown log {name!r}: {nearest(name, LOGS)}")
-        LOGS[name].check()
-    return [LOGS[name] for name in asked]
+    if unknown := [name for name in asked if name not in LOGS]:
+        raise UsageError(f"unknown log {unknown[0]!r}: {nearest(unknown[0], LOGS)}")
+    kinds = [LOGS[name] for name in asked]
+    for kind in kinds:
+        kind.check()
+    return kinds
 
 
 def report_runs(runs: Sequence[RunFolder], out: Path) -> Path:

@@ -11,7 +11,7 @@ B images, C channels, H by W cells, N tokens (H * W, after P class tokens), D wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -99,7 +99,7 @@ class Cvt(nn.Module):
 
     def forward_features(self, images_BCHW: Tensor) -> Tensor:
         """The normed tokens of the last stage: (B, P + N, D)."""
-        *_, (x_BND, _) = self._run(images_BCHW, self.num_stages)
+        x_BND, _ = self._run(images_BCHW, self.num_stages)[-1]
         return self.norm(x_BND)
 
     def forward_head(self, x_BND: Tensor, pre_logits: bool = False) -> Tensor:
@@ -129,13 +129,15 @@ class Cvt(nn.Module):
                 intermediates.append((cells, prefix_BPD) if return_prefix_tokens and self.num_prefix_tokens else cells)
         return intermediates if intermediates_only else (final_BND, intermediates)
 
-    def _run(self, images_BCHW: Tensor, stages: int) -> Iterator[tuple[Tensor, Grid]]:
+    def _run(self, images_BCHW: Tensor, stages: int) -> list[tuple[Tensor, Grid]]:
         """Tokens and grid after each of the first stages."""
         map_BCHW = images_BCHW
+        after: list[tuple[Tensor, Grid]] = []
         for i in range(stages):
-            x_BND, grid = self.get_submodule(f"stage{i}")(map_BCHW)
-            yield x_BND, grid
+            x_BND, grid = getattr(self, f"stage{i}")(map_BCHW)  # torch 2.7 traces no get_submodule
+            after.append((x_BND, grid))
             map_BCHW = to_map(split_prefix(x_BND, grid)[1], grid)
+        return after
 
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True

@@ -177,7 +177,7 @@ class TokensToToken(nn.Module):
             given, wanted = (" x ".join(map(str, sides)) for sides in (images_BCHW.shape[-2:], self.img_size))
             raise ValueError(f"images of {given} px for a T2T-ViT that was built for {wanted} px")
         map_BCHW = images_BCHW
-        for attention, split, grid in zip(self.attention, self.splits, self.grids, strict=False):
+        for attention, split, grid in zip(self.attention, self.splits[:-1], self.grids[:-1], strict=True):
             x_BNT = attention(F.unfold(map_BCHW, **split).transpose(1, 2))
             map_BCHW = x_BNT.transpose(1, 2).unflatten(2, grid)
         return self.project(F.unfold(map_BCHW, **self.splits[-1]).transpose(1, 2))
