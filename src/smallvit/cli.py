@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Train vision transformers from scratch on small image sets, and see why they fail or work.",
+    help="Train image classifiers from scratch on small sets, vision transformers above all, and see why they fail or work.",
     epilog="Start with `smallvit demo`, then `smallvit train FOLDER`. Everything a run did lies in its folder.",
 )
 recipe_app = typer.Typer(no_args_is_help=True, help="Look at the recipes that come with smallvit.")

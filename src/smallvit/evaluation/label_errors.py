@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 
+LEAST_ACCURACY = 0.5  # models that are wrong more often than right cannot doubt a label
+
+
 class Suspects(NamedTuple):
     """Places among the N images, the surest first; what is said of each; and how far it is above the given label."""
 

@@ -102,6 +102,8 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     choices, images, split = settle(asked)
     clock.share -= sum(stage.share(choices.recipe) for stage in stages_of(choices.recipe))  # what comes first has that
     training = _build(choices.recipe, images, split)
+    if choices["precision"] == "bf16" and not has_fast_bf16(choices["device"]):  # asked for: none was measured yet
+        warn(f"bf16 on {choices['device']} without units for it may be several times slower than fp32")
     if choices["model.weights"] != "usual":
         choices.record("model.weights", choices["model.weights"], training.starting_weights)
     if training.went_on:
@@ -181,8 +183,6 @@ def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
             f"{recipe.model.name} leaves a single 1 x 1 cell of a {recipe.data.img_size} px image; vit_nano, resnet18_32 "
             "or another model with a smaller stride keeps more"
         )
-    if recipe.precision == "bf16" and not has_fast_bf16(recipe.device):
-        warn(f"bf16 on {recipe.device} without units for it is several times slower than fp32")
     return training
 
 

@@ -24,6 +24,7 @@ MOST_CPU_SIZE = 128
 CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of evaluation
 MATRIX_LR = 0.12
 COLOURS, COLOUR = ("brightness", "contrast", "saturation"), 0.4  # either way
+MIRRORED = "assumed: a mirror image is of the same class; if it is not, --set augment.flip=0"
 COLOUR_FROM = 50  # epochs: it gained at 65 and 130, and nothing at 30
 
 
@@ -88,9 +89,7 @@ def resolve_size(choices: Choices, source: Source) -> None:
             f"data.cache_size = {cached} is smaller than data.img_size = {size}: leave it out, or raise it"
         )
     flip = 0.5 if source.mirrors else 0.0
-    choices.choose(
-        "augment.flip", flip, "mirroring keeps the class" if flip else "a mirrored digit or letter is another sign"
-    )
+    choices.choose("augment.flip", flip, MIRRORED if flip else "a mirrored digit or letter is another sign")
     mirrored = choices["augment.flip"] > 0 and _classifies(choices)
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)
@@ -156,7 +155,9 @@ def resolve_model(choices: Choices) -> None:
     """Which model, what a short name means at this size, and the keywords that go with it."""
     choices.choose("model.name", "conv_nano", "the best we know for few images and little time")
     if (kind := choices["model.name"]) in HYBRID_KINDS:
-        choices.record("model.name", f"{kind}_nano", f"the smallest of the models with {kind}")
+        choices.record(
+            "model.name", f"{kind}_nano", f"the smallest {kind}; a wider one is taken where a time is given, not epochs"
+        )
     name, size = choices["model.name"], choices["data.img_size"]
     meant = architecture(name, size)
     choices.choose("model.timm_name", meant.timm_name, f"what {name} means at {size} px")

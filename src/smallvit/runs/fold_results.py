@@ -19,7 +19,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.errors import RunError
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.ensemble import log_of
-from smallvit.evaluation.label_errors import suspected_labels
+from smallvit.evaluation.label_errors import LEAST_ACCURACY, suspected_labels
 from smallvit.evaluation.metrics import summary, worst_mistakes
 from smallvit.evaluation.model_file import write_tensors
 from smallvit.evaluation.statistics import wilson
@@ -34,7 +34,6 @@ from smallvit.training.finish import MISTAKE_SIDE, MOST_MISTAKES, describe, exam
 
 PART = "left_out"
 MOST_SHOWN = 48  # suspected labels with pictures; label-errors.csv has all
-LEAST_ACCURACY = 0.5  # models that are wrong more often than right cannot doubt a label
 COLUMNS = ("file", "given", "said", "probability", "given_probability")
 
 

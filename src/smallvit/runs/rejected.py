@@ -101,7 +101,8 @@ def stored_threshold(path: Path, error: float) -> float:
     record = read_rejections(path).get(f"{error:g}")
     if record is None:
         raise UsageError(
-            f"--reject {error:g}: {path} has no threshold for it yet: calibrate it with `smallvit evaluate {path} --reject {error:g}`"
+            f"--reject {error:g}: {path} has no threshold for it yet: calibrate it with `smallvit evaluate {path} --reject {error:g}`; "
+            "that takes a run that was trained with a validation part (--val 0.15), or with --folds"
         )
     if "why_not" in record:
         raise UsageError(f"--reject {error:g}: {path} has no threshold for it: {record['why_not']}")
