@@ -102,7 +102,7 @@ def renewed(text: str) -> str:
     for name, rows in pieces():
         place = re.compile(rf"(<!-- {re.escape(name)} -->\n)(?:\n(?:\|[^\n]*\n)+)?")
         if not place.search(text):
-            raise SystemExit(f"{PAGE} has no place for <!-- {name} -->")
+            raise SystemExit(f"{PAGE.name} has no place for <!-- {name} -->")
         text = place.sub(lambda found, rows=rows: f"{found[1]}\n{rows}\n", text)  # type: ignore[misc]
     return text
 

@@ -115,18 +115,21 @@ def slopes(seen: list[dict[str, float]], apart: int = 1) -> dict[str, Any]:
     return found
 
 
-def as_group(trainings: int) -> dict[str, Any]:
+def as_group(trainings: int, keep: Callable[[dict[str, Any]], object] = lambda so_far: None) -> dict[str, Any]:
     """The process of a group is looked at when a seed has ended; nothing is left of them but their folders."""
+    few = (*SMALL, "--epochs", "1", "--per-class", "2", "--seeds", trainings, "--jobs", "1")
     with tempfile.TemporaryDirectory() as place:
         group = Path(place) / "group"
-        child = start("train", "digits", *SMALL, "--epochs", "1", "--seeds", trainings, "--jobs", "1", "--out", group)
-        seen: list[dict[str, float]] = []
+        child = start("train", "digits", *few, "--out", group)
+        seen: Seen = []
         ended = 0
         while not child.ended_within(0.2):
             now = len(list(group.glob("seed-*/results.json")))
             if ended < now < trainings:
                 seen.append(taken(child.process.pid or 0))
                 ended = now
+                if now > 2 * WARM and now % EVERY == 0:
+                    keep({"trainings": trainings, "finished": now, "slopes": slopes(seen[WARM:])})
         done = child.done()
         finished = len(list(group.glob("seed-*/results.json")))
         left = [path.name for path in Path(place).rglob(".*")]
@@ -148,9 +151,13 @@ def main() -> None:
             figures["one process"] = {"trainings": number, "slopes": slopes(seen), "held": slopes(held, EVERY)}
             store("soak", figures, "python benchmarks/reliability/soak.py")
             print(number, figures["one process"], flush=True)
+
+    def keep(group: dict[str, Any]) -> None:
+        store("soak", figures | {"group": group}, "python benchmarks/reliability/soak.py")
+
     if asked.group:
-        figures["group"] = as_group(asked.group)
-        store("soak", figures, "python benchmarks/reliability/soak.py")
+        figures["group"] = as_group(asked.group, keep)
+        keep(figures["group"])
     for name in ("one process", "group"):
         each = {**figures[name]["slopes"], **figures[name].get("held", {})} if name in figures else {}
         rows = [[what, f["first"], f["last"], f["most"], f["each"], f["interval"]] for what, f in each.items()]
