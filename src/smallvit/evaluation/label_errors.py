@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-
 LEAST_ACCURACY = 0.5  # models that are wrong more often than right cannot doubt a label
 
 
