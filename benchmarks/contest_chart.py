@@ -2,7 +2,7 @@
 
     python benchmarks/contest_chart.py [--store docs/results/contest.json] [--out docs/images/contest.svg]
 
-A row for each entrant, a column for each set. A dot is the mean of the seeds and its line the 95 % interval of that mean (t over seeds);
+A row for each entrant, a column for each set. A dot is the mean of the seeds, its line and ± the 95 % interval of that mean (t over seeds);
 a hollow dot is the mean of one or two seeds, whose interval would say nothing. The picture brings its own background and colours, for light and for dark pages.
 """
 
@@ -20,8 +20,8 @@ from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.atomic import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT, COLUMN, GAP, ROW, TOP, BOTTOM = 196, 132, 22, 24, 84, 48
-NUMBER = 36  # px at the right of a column, for the number
+LEFT, COLUMN, GAP, ROW, TOP, BOTTOM = 196, 146, 18, 24, 84, 48
+NUMBER, MARGIN = 62, 30  # px at the right of a column, for the number and what it may be off by
 
 
 class Entrant(NamedTuple):
@@ -119,7 +119,7 @@ def chart(record: dict[str, Any]) -> str:
             axes.text(14, middle(number), row.label, color=SOFT if row.series == 0 else INK, **place)
         for number, name in enumerate(sets):
             draw_set(axes, record["sets"][name], name, rows, LEFT + number * (COLUMN + GAP))
-        note = "● mean of the seeds, line: 95% interval of the mean;  ○ one or two seeds"
+        note = "● mean of the seeds, ± and line: 95% interval of the mean;  ○ one or two seeds"
         axes.text(14, height - 12, note, fontsize=11, color=SOFT, va="baseline")
         drawn = to_svg(figure, "contest", spoken(title, rows, sets), width)
     return stand_alone(drawn, width, height)
@@ -130,10 +130,9 @@ def middle(number: int) -> float:
 
 
 def draw_set(axes: Axes, facts: dict[str, Any], name: str, rows: list[Row], left: float) -> None:
-    """One column: its own scale, from round number to round number around all that is in it."""
+    """One column, from 0 to 100 % like all of them."""
     found = [row.scores[name] for row in rows if name in row.scores]
-    ends = [end for one in found for end in (one.mean, *(one.interval or ()))]
-    low, high = 20 * (min(ends) // 20), min(100.0, 20 * (max(ends) // 20 + 1))
+    low, high = 0.0, 100.0
     span = COLUMN - NUMBER
 
     def place(value: float) -> float:
@@ -160,7 +159,10 @@ def draw_score(axes: Axes, one: Score, series: int, place: Any, y: float, right:
     filled = {"markerfacecolor": tone if one.interval or series == 0 else "none", "markeredgecolor": tone}
     axes.plot([place(one.mean)], [y], linestyle="", marker="o", markersize=8, markeredgewidth=2, **filled)
     weight = "bold" if best else "normal"
-    axes.text(right, y, f"{one.mean:.1f}", fontsize=12, ha="right", va="center_baseline", fontweight=weight)
+    axes.text(right - MARGIN, y, f"{one.mean:.1f}", fontsize=12, ha="right", va="center_baseline", fontweight=weight)
+    if one.interval:
+        off = (one.interval[1] - one.interval[0]) / 2
+        axes.text(right, y, f"±{off:.1f}", fontsize=10.5, ha="right", va="center_baseline", color=SOFT)
 
 
 def spoken(title: str, rows: list[Row], sets: list[str]) -> str:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from smallvit.recipe import Recipe
     from smallvit.serving.app import app
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CheckReport",
     "Explanation",
