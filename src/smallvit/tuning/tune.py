@@ -6,6 +6,7 @@ part is looked at once, by the final model.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -91,7 +92,8 @@ def tune(
     threads = asked.threads if isinstance(asked.threads, int) else max(1, cores // jobs)
     if seconds and (one := trial_seconds(seconds, trials, jobs) or 0.0) < LEAST_SECONDS:
         raise UsageError(
-            f"a budget of {duration(seconds)} leaves {one:.0f} s for a trial: give more time, or fewer --trials"
+            f"a budget of {duration(seconds)} leaves {one:.0f} s for a trial, of which the start is most: raise --budget to "
+            f"{math.ceil(seconds * LEAST_SECONDS / one)}s or more, or give fewer --trials"
         )
     record = Asked(
         command=command, recipe=asked.model_dump(exclude_unset=True), space=found.name,
