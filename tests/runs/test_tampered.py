@@ -69,6 +69,7 @@ def change(file: Path, key: str, value: Any) -> None:
         ("recipe.json", "resolved.model", 7),
         ("recipe.json", "resolved.model.kwargs", DEEP),
         ("recipe.json", "resolved", []),
+        ("recipe.json", "resolved.model", {}),
         ("recipe.json", "asked", "all"),
         ("recipe.json", "explained", {"chosen": [{}], "left_out": []}),
         ("recipe.json", "cautions", [1]),

@@ -60,7 +60,8 @@ class RecipeFile(Stored):
     @model_validator(mode="after")
     def _a_recipe(self) -> RecipeFile:
         recipe = validate(self.resolved)
-        if missing := {"seed", "data", "model"} - recipe.model_fields_set:
+        named = {"model.name"} if "name" in recipe.model.model_fields_set else set()
+        if missing := {"seed", "data", "model.name"} - recipe.model_fields_set - named:
             raise ValueError(f"the recipe that it resolved to has no {min(missing)}")
         # What a loss leaves to itself (the size of small crops, weights of classes) it settles when it is built.
         own = ("objective.", "aux.")
