@@ -86,7 +86,7 @@ def test_explain_writes_nothing_and_says_what_train_then_does(tmp_path: Path, mo
     assert [line["what"] for line in stored["left_out"]] == [line.what for line in found.left_out]
     page = (run.path / "report.html").read_text(encoding="utf-8")
     assert "The plan: what was chosen, and why" in page and "What was left out" in page
-    assert "attention on the last grid" in page and "--model hybrid_nano" in page
+    assert "attention on the last grid" in page and "--model hybrid" in page
 
 
 def test_a_budget_is_counted_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

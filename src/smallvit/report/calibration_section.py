@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from smallvit.drawing.svg import LINE, SOFT, color, pixel_axes, style, to_svg
-from smallvit.evaluation.statistics import wilson
 from smallvit.report.collect import Content
 from smallvit.report.verdict import PART_WORDS, percent
 
@@ -45,6 +44,8 @@ def _says(label: str, measured: Mapping[str, Any]) -> str:
     right = sum(entry["n"] * entry["accuracy"] for entry in before["bins"]) / n
     images = f"{n:,} {PART_WORDS.get(part, f'images of the part {part}')}"
     said = f"On the {images}, {label} is {percent(sure)} sure of its answers on average, and {percent(right)} are right"
+    from smallvit.evaluation.statistics import wilson  # scipy, for which a page need not wait
+
     low, high = wilson(round(right * n), n)
     if before["ece"] <= 1.5 * before["ece_if_perfect"] and low <= sure <= high:
         return f"{said}. That is about as close as this many images can show."
