@@ -54,12 +54,15 @@ class Started:
         assert self.process.pid is not None
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGSTOP)  # it starts nothing more while its family is counted
-        for pid in list(family(self.process.pid)):
-            try:
+        killed = list(family(self.process.pid))
+        for pid in killed:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         self.process.join()
+        while any(
+            map(lives, killed)
+        ):  # until it is taken apart, which takes a while on a busy machine, it holds its locks
+            time.sleep(0.01)
 
     def done(self, timeout: float = 300) -> Done:
         """Its end. A status of -999 is one that had to be ended."""
@@ -79,6 +82,14 @@ def start(*words: Any, **environment: str) -> Started:
 
 def command(*words: Any, timeout: float = 300, **environment: str) -> Done:
     return start(*words, **environment).done(timeout)
+
+
+def lives(pid: int) -> bool:
+    """Not ended, or ended and not yet taken apart; a process that nobody has asked for (Z) holds nothing any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def family(pid: int) -> Iterator[int]:

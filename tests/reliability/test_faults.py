@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -27,7 +28,7 @@ pytestmark = [
 @pytest.mark.parametrize("kind", kills.KINDS)
 def test_a_kill_is_resumed_to_the_same_bits(kind: str, tmp_path: Path) -> None:
     found = kills.Case(kills.KINDS[kind], tmp_path).one(random.Random(kind))
-    assert found["kills"] and found["same"] and not found["left"] and not found["torn"], found
+    assert found["kills"] and found["same"] and not found["left"] and not found["torn"], json.dumps(found)
 
 
 @pytest.mark.skipif(
