@@ -1,9 +1,8 @@
 """Whether torch.compile is paid back within a run.
 
-`compile = auto` asks for it. The first time it takes about a minute of processor time, which is kept: from then on seconds, for the same model, size,
-batch and precision. So it is tried where that is a small part of the run, and kept where a measured step shows that it
-pays. Measured on one thread: a step of conv_tiny takes 0.82 to 0.87 of its time, in bf16 and in fp32, after 54 and 25 s;
-one of dhvt_nano 0.93 after 72 s.
+`compile = auto` asks for it. The first time it takes about a minute of processor time, and what it makes is kept: from
+then on seconds, for the same model, size, batch and precision. So it is tried where that is a small part of the run, and
+kept where a measured step shows that it pays (benchmarks/compiled_step.py).
 """
 
 from __future__ import annotations
