@@ -144,7 +144,7 @@ def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_pa
 @pytest.mark.parametrize(("words", "message"), [
     (("--trials", "1"), "give at least 2"),
     (("--space", "huge"), "small, wide"),
-    (("--budget", "20s"), "give more time, or fewer --trials"),
+    (("--budget", "20s"), "or give fewer --trials"),
     (("--budget", "5m", "--epochs", "3"), "exclude each other"),
     (("--recipe", "pretrain-simclr", "--trials", "3"), "has no classifier"),
     (("--budget", "soon"), "no duration"),
