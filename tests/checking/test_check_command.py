@@ -15,7 +15,8 @@ def test_command_on_a_clean_set(clean: Path) -> None:
     lines = outcome.out.splitlines()
     assert lines[0] == f"{clean}: fit for training."
     assert "500 images, 2 classes: 400 train, 100 test" in outcome.out
-    assert "batch_size = 8" in outcome.out
+    assert "  data.img_size = " in outcome.out and "batch_size" not in outcome.out
+    assert " usual choices (all with their reasons: `smallvit train ... --explain`, or the report)" in outcome.out
     assert "training takes about" in outcome.out
 
 

@@ -7,11 +7,11 @@ from typing import Any
 from smallvit.checking.check import CheckReport
 from smallvit.checking.rules import Problem
 from smallvit.console import duration, printable, several
+from smallvit.planning.explanation import first_lines
 
 MOST_FILES = 5
 MOST_CLASSES = 12
 STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
-UNSHOWN = ("data.mean", "data.std")
 
 
 def show_report(report: CheckReport) -> None:
@@ -32,9 +32,8 @@ def show_report(report: CheckReport) -> None:
         _show_classes(console, report.facts["classes"])
     if report.recipe:
         line("what smallvit train would choose:")
-        for choice in report.choices:
-            if choice.key not in UNSHOWN:
-                line(f"  {choice.key} = {_short(choice.value)}  ({choice.why})", "dim")
+        for text in first_lines(report.choices):
+            line(f"  {text}", "dim")
     if report.seconds is not None:
         t = report.timing
         line(
@@ -101,7 +100,3 @@ def _show_classes(console: Any, classes: dict[str, dict[str, int]]) -> None:
         else:
             table.add_row(Text(printable(entry[0])), *(f"{entry[1][part]:,}" for part in columns))
     console.print(table)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,12 +10,22 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from smallvit.console import several
 from smallvit.planning.choices import Choice
 from smallvit.planning.evidence import Lever
 from smallvit.recipe import FLAGS
 
+EVERYTHING = "all with their reasons: `smallvit train ... --explain`, or the report"
+VALUE = "..."  # in words for the command line
 GIVEN = "given, by a flag or by the recipe"
 UNTOLD = ("data.source", "data.mean", "data.std")  # told elsewhere, or numbers that say nothing
+# What follows from the rest, or is nearly always the same: a run does not begin with it.
+ROUTINE = frozenset(
+    {"model.timm_name", "model.kwargs.stem_stride", "batch_size", "select", "eval_every", "schedule.warmup_epochs"}
+    | {f"data.{name}" for name in ("cache_size", "in_chans", "flips")}
+    | {f"optimizer.{name}" for name in ("name", "lr", "matrix_lr", "weight_decay")}
+    | {f"augment.{name}" for name in ("crop", "padding", "brightness", "contrast", "saturation")}
+)
 
 
 class Line(NamedTuple):
@@ -24,6 +34,11 @@ class Line(NamedTuple):
     why: str
     brings: str  # what was measured, a line for each; empty where nothing was
     switch: str  # words for the command line; a line for each way
+
+    @property
+    def is_lever(self) -> bool:
+        """Whether there are words that change it; of all else only the place where a value goes is known."""
+        return not self.switch.endswith(VALUE)
 
 
 class Explained(NamedTuple):
@@ -79,7 +94,17 @@ def _brings(levers: Sequence[Lever]) -> str:
 def change(key: str) -> str:
     """The flag of a key, or `--set`."""
     flag = next((name for name, place in FLAGS.items() if place == key), None)
-    return f"--{flag.replace('_', '-')} ..." if flag else f"--set {key}=..."
+    return f"--{flag.replace('_', '-')} {VALUE}" if flag else f"--set {key}={VALUE}"
+
+
+def first_lines(choices: Sequence[Choice]) -> list[str]:
+    """What a run begins with: the choices that its owner may want otherwise, and how many there are beside them."""
+    known = [choice for choice in choices if choice.key not in UNTOLD]
+    told = [choice for choice in known if choice.key not in ROUTINE]
+    lines = [f"{choice.key} = {brief(choice.value)}  ({choice.why})" for choice in told]
+    if more := len(known) - len(told):
+        lines.append(f"and {several(more, 'usual choice')} ({EVERYTHING})")
+    return lines
 
 
 # ---- values for reading --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.compiling import resolve_compile
 from smallvit.planning.cut_short import cut_batch, cut_short
 from smallvit.planning.evidence import levers
-from smallvit.planning.explanation import Explained, explained
+from smallvit.planning.explanation import Explained, explained, first_lines
 from smallvit.planning.length import Clock, expected_seconds, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
 from smallvit.planning.moved import check_same_images, current_place, moved_to
@@ -264,11 +264,10 @@ def images_at(place: str, run: RunFolder) -> ImageSet:
 
 
 def show_plan(plan: Plan, turns: int = 1) -> None:
-    """The choices, one a line, what is to be beaten, and how long it takes where so many such runs follow one another."""
+    """What was chosen, a line each, what is to be beaten, and how long it takes where so many such runs follow one another."""
     say(headline(plan))
-    for choice in plan.choices:
-        if choice.key not in ("data.mean", "data.std"):
-            say(f"  {choice.key} = {_short(choice.value)}  ({choice.why})", style="dim")
+    for line in first_lines(plan.choices):
+        say(f"  {line}", style="dim")
     if plan.floors:
         say(to_beat(plan))
     if plan.seconds is not None:
@@ -290,9 +289,3 @@ def headline(plan: Plan) -> str:
 def to_beat(plan: Plan) -> str:
     floors = ", ".join(f"{floor['label']} {floor['accuracy']:.1%}" for floor in plan.floors.values())
     return f"to beat: {floors}"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list | tuple) and len(value) > 8:
-        return f"{len(value)} numbers, {_short(min(value))} to {_short(max(value))}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

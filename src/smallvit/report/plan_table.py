@@ -1,4 +1,6 @@
-"""A plan in the terminal: a table where there is room for one, a few lines for each choice where there is not."""
+"""A plan in the terminal: the levers of the default as a table (a few lines each where there is no room for one), then the
+rest, a line each.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ def show_explanation(plan: Plan, expected: Forecast) -> None:
     explained = plan.explained
     say(headline(plan))
     for title, switch, lines in (
-        ("chosen", "to change it", explained.chosen),
+        ("chosen", "to change it", [line for line in explained.chosen if line.is_lever]),
         ("left out", "to use it", explained.left_out),
     ):
         if lines:
             say(f"\n{title}", style="bold")
             _show(console, lines, switch)
+    say("\nall else (to change it: --set KEY=VALUE, or its flag)", style="bold")
+    for line in (line for line in explained.chosen if not line.is_lever):
+        flag = "" if line.switch.startswith("--set") else f"; {line.switch}"
+        _indented(console, f"{_what(line)}  ({line.why}{flag})")
     if any(line.brings for line in (*explained.chosen, *explained.left_out)):
         say("\npoints: accuracy with it less without it, as measured elsewhere; yours will differ")
     say(in_words(expected))
@@ -80,11 +86,16 @@ def _table(lines: Sequence[Line], switch: str) -> Any:
 
 
 def _stack(console: Console, line: Line, switch: str) -> None:
-    from rich.padding import Padding
     from rich.text import Text
 
     console.print(Text(printable(_what(line)), style="bold"))
     for name, text in (("why", line.why), ("expected to bring", line.brings), (switch, line.switch)):
         if text:
-            told = f"{name}: {text}".replace("\n", "\n  ")
-            console.print(Padding(Text(printable(told)), (0, 0, 0, 2)))
+            _indented(console, f"{name}: {text}".replace("\n", "\n  "))
+
+
+def _indented(console: Console, text: str) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding(Text(printable(text)), (0, 0, 0, 2)))
