@@ -16,7 +16,7 @@ import smallvit
 from smallvit.data.preparation import Preparation
 from smallvit.errors import UsageError
 from smallvit.models.aliases import architecture
-from smallvit.models.architectures.hybrid import Hybrid, RelativeAttention
+from smallvit.models.architectures.hybrid import Hybrid, RelativeAttention, ShiftNorm
 from smallvit.models.architectures.whitening import COMPONENTS, Whitening
 from smallvit.planning.plan import read_plan
 from smallvit.training.build import WHITENED, build_training
@@ -213,3 +213,26 @@ def test_filters_that_do_not_fit_are_made_of_the_images_at_hand(trained: smallvi
                             plan.images, plan.split)  # fmt: skip
     found = load_file(run.path / "model.safetensors")["stem.weight"]
     assert torch.equal(found, fitted.step.backbone.model.state_dict()["stem.weight"])
+
+
+def test_a_few_batches_are_enough_for_the_statistics_of_norms() -> None:
+    """What they were at first is no part of them, the latest count most, and in the long run all is as BatchNorm has it."""
+    images = 3 * smooth_images(16, in_chans=8) + 5
+    norm, usual = ShiftNorm(8), nn.BatchNorm2d(8, affine=False)
+    trained = norm(images)
+    torch.testing.assert_close(trained, usual(images))
+    norm.eval()
+    torch.testing.assert_close(
+        norm(images), trained, rtol=0, atol=2e-3
+    )  # the variance of images to come is a bit larger
+
+    norm.train()
+    for _ in range(4):
+        norm(images - 20)
+    assert (norm.running_mean < -10).all(), "the four latest batches outweigh the first"
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(300):
+        batch = torch.randn(4, 8, 4, 4, generator=generator)
+        norm(batch), usual(batch)
+    torch.testing.assert_close(norm.running_mean, usual.running_mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close(norm.running_var, usual.running_var, rtol=0, atol=1e-5)

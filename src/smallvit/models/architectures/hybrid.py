@@ -35,18 +35,32 @@ from smallvit.models.registry import config
 
 BLOCKS = "ca"
 DIVIDED_BY = 9.0  # the logits
+RECENT = 4  # how much more the latest of few batches counts in the statistics of a norm; 0: they are the plain mean
 
 
 class ShiftNorm(nn.BatchNorm2d):
-    """BatchNorm that shifts and does not scale: the weights behind it do."""
+    """BatchNorm that shifts and does not scale: the weights behind it do.
+
+    What its statistics are before the first batch is no part of them, and of few batches the latest count most: a run of a
+    few steps can be judged, too.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__(width, affine=False)
         self.shift = nn.Parameter(torch.zeros(width))
 
     def forward(self, input: Tensor) -> Tensor:
-        statistics = self.running_mean, self.running_var
-        return F.batch_norm(input, *statistics, None, self.shift, self.training, self.momentum or 0.0, self.eps)
+        running_mean, running_var, batches = self.running_mean, self.running_var, self.num_batches_tracked
+        assert running_mean is not None and running_var is not None and batches is not None and self.momentum
+        if not self.training:
+            return F.batch_norm(input, running_mean, running_var, None, self.shift, eps=self.eps)
+        mean, var = torch.zeros_like(running_mean), torch.zeros_like(running_var)
+        shifted = F.batch_norm(input, mean, var, None, self.shift, training=True, momentum=1.0, eps=self.eps)
+        batches += 1
+        share = ((1 + RECENT) / (batches + RECENT)).clamp_min(self.momentum)  # a tensor: nobody waits for a number
+        running_mean.lerp_(mean, share)
+        running_var.lerp_(var, share)
+        return shifted
 
 
 class RelativeAttention(nn.Module):
