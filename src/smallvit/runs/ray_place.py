@@ -7,11 +7,14 @@ checkpoint in the folder.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
+import warnings
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from smallvit.console import quiet
 from smallvit.errors import RunError, SmallvitError, UsageError
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 MOST_LOSSES = 5  # of one task, before its run counts as failed
 LOST = 3  # status of a run whose workers were lost so often
+ANSWER_SECONDS = 5.0  # for the port of a cluster; Ray itself would ask it for half a minute
 
 
 def ray_place(address: str) -> Launch:
@@ -102,6 +106,35 @@ def _wait_for_the_lost(folder: Path, seconds: float = 30.0) -> None:
         time.sleep(0.2)
 
 
+def check_cluster(address: str) -> None:
+    """Ray is there; one at ray://HOST:PORT answers, and is joined before anything is planned for it."""
+    if address == "ray":
+        load_ray()
+        return
+    host, port = _host_and_port(address)
+    ray = load_ray()
+    try:
+        socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise UsageError(
+            f"--on {address}: nothing answers there ({error.strerror or error}): give the host on which `ray start --head` "
+            "was called, and its --ray-client-server-port"
+        ) from None
+    if not ray.is_initialized():
+        _join(ray, address)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    parts = urlsplit(address)
+    with suppress(ValueError):  # the port is none
+        if parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    raise UsageError(
+        f"--on {address}: give ray://HOST:PORT, the port being that of the cluster's Ray Client server (10001 unless `ray "
+        "start` was given another)"
+    )
+
+
 def _join(ray: Any, address: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
     common: dict[str, Any] = {
@@ -109,9 +142,13 @@ def _join(ray: Any, address: str) -> None:
     }  # fmt: skip
     if address.startswith("ray://"):
         try:
-            ray.init(address, **common)
+            with warnings.catch_warnings(action="ignore"):  # the error says it
+                ray.init(address, **common)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(f"--on {address}: no Ray cluster answers there: {error}") from None
+            raise UsageError(
+                f"--on {address}: what listens there does not let us join: {error}. Is it the Ray Client server of a cluster with "
+                "the same versions of Ray and Python? If that cluster wants a token, set RAY_AUTH_MODE=token"
+            ) from None
         return
     with suppress(ConnectionError):  # one that runs on this machine already
         ray.init("auto", **common)

@@ -127,7 +127,8 @@ class Trials:
 def trial_recipe(tuning: Tuning, settings: dict[str, Any]) -> Recipe:
     """The default with these settings, for the time of a trial, judged on validation images."""
     asked = tuning.asked
-    always: dict[str, Any] = {"data.sealed": True, "threads": asked.threads}
+    always: dict[str, Any] = {"data.sealed": True}
+    always["threads"] = asked.threads or (tuning.basis["threads"] if settings else "auto")
     if asked.folds:
         always |= {"data.folds": asked.folds, "data.fold": 0}
     if seconds := trial_seconds(asked.budget, asked.trials, asked.jobs):
