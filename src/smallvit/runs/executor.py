@@ -44,10 +44,15 @@ class Ended(NamedTuple):
         return not self.problem
 
 
+class PlaceLost(SmallvitError):
+    """Where runs were started nothing answers any more. They have not failed: they can be gone on with."""
+
+
 class Job(Protocol):
     """A run that was started somewhere."""
 
-    def poll(self) -> Exit | None: ...
+    def poll(self) -> Exit | None:
+        """None while it runs. Raises `PlaceLost` where nobody can tell, unless it was asked to stop."""
 
     def stop(self) -> None:
         """Ask it to save and stop; `poll` tells when it has."""
@@ -118,6 +123,8 @@ def run_all(
                 if failed and not keep_going:
                     first = failed[0]
                     raise SmallvitError(f"the run {first.path} failed: {first.problem}\ngo on with `{go_on}`")
+        except PlaceLost as error:
+            raise PlaceLost(f"{error}\ngo on with `{go_on}`") from None
         finally:
             under_way.stop_all()
     if stop.is_set():

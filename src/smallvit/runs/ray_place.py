@@ -21,7 +21,7 @@ from smallvit.errors import RunError, SmallvitError, UsageError
 from smallvit.recipe import resolved
 from smallvit.runs.beside import foreseen
 from smallvit.runs.execution import resume_run
-from smallvit.runs.executor import Exit, Job, Launch, child_path
+from smallvit.runs.executor import Exit, Job, Launch, PlaceLost, child_path
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.ownership import is_owned
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MOST_LOSSES = 5  # of one task, before its run counts as failed
 LOST = 3  # status of a run whose workers were lost so often
+GONE = "the Ray cluster does not answer any more; what its runs had saved is kept"
 ANSWER_SECONDS = 5.0  # for the port of a cluster; Ray itself would ask it for half a minute
 
 
@@ -42,6 +43,8 @@ def ray_place(address: str) -> Launch:
     task = ray.remote(max_calls=1, max_retries=MOST_LOSSES, retry_exceptions=False)(resume_there)
 
     def launch(path: Path) -> Job:
+        if not ray.is_initialized():
+            raise PlaceLost(GONE)
         recipe = RunFolder(path).recipe
         needs: dict[str, Any] = {
             "num_cpus": resolved(recipe.threads),
@@ -65,13 +68,18 @@ class RayJob:
 
     def __init__(self, ray: Any, task: ObjectRef[tuple[int, float]], path: Path) -> None:
         self.ray, self.task, self.path = ray, task, path
+        self.stopped = False
 
     def poll(self) -> Exit | None:
-        ready, _ = self.ray.wait([self.task], timeout=0)
-        if not ready:
-            return None
         try:
-            return Exit(*self.ray.get(self.task))
+            if not self.ray.is_initialized():  # Ray would start a cluster of its own
+                raise ConnectionError
+            ready, _ = self.ray.wait([self.task], timeout=0)
+            return Exit(*self.ray.get(self.task)) if ready else None
+        except ConnectionError:
+            if self.stopped:
+                return Exit(1, None)
+            raise PlaceLost(GONE) from None
         except self.ray.exceptions.TaskCancelledError:
             return Exit(1, None)
         except self.ray.exceptions.RayError as error:
@@ -79,7 +87,10 @@ class RayJob:
             return Exit(LOST, None)
 
     def stop(self) -> None:
-        self.ray.cancel(self.task)  # an interrupt, as Ctrl-C: the run saves what it has
+        self.stopped = True
+        if self.ray.is_initialized():
+            with suppress(ConnectionError):
+                self.ray.cancel(self.task)  # an interrupt, as Ctrl-C: the run saves what it has
 
 
 def resume_there(path: str) -> tuple[int, float]:
@@ -145,9 +156,10 @@ def _join(ray: Any, address: str) -> None:
             with warnings.catch_warnings(action="ignore"):  # the error says it
                 ray.init(address, **common)
         except (ConnectionError, ValueError, RuntimeError) as error:
+            why = str(error).strip().splitlines()[-1:]  # Ray puts what the server said into it, with its traceback
             raise UsageError(
-                f"--on {address}: what listens there does not let us join: {error}. Is it the Ray Client server of a cluster with "
-                "the same versions of Ray and Python? If that cluster wants a token, set RAY_AUTH_MODE=token"
+                f"--on {address}: something listens there and does not let us join: {''.join(why)}\nIs it the Ray Client server "
+                "of a cluster with the same Ray and Python? Does it want a token (RAY_AUTH_MODE=token)? If it is only busy, try again"
             ) from None
         return
     with suppress(ConnectionError):  # one that runs on this machine already

@@ -165,7 +165,7 @@ def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
         say(f"{several(asked.jobs, 'trial')} at a time, {threads}{each}; the space is {asked.space}")
         source = Trials(tuning, started)
         wait_for_others(list(tuning.path.glob("trial-*")))
-        run_all(source, asked.jobs, go_on=go_on, total=asked.trials, keep_going=True, launch=launch)
+        run_all(source, asked.jobs, go_on=go_on, total=source.left, keep_going=True, launch=launch)
         tuning.spend(time.monotonic() - source.begun)
         _plan_final(tuning, best_of(tuning), time.monotonic() - source.begun)
     if not RunFolder(tuning.final).finished:
