@@ -101,6 +101,7 @@ def answers(port: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)  # three commands that load torch, and workers that do
 def test_a_search_on_a_cluster_that_has_an_address(cluster: Cluster, tmp_path: Path) -> None:
     """Stopped in the middle, gone on with, and the same as on this machine."""
     pytest.importorskip("optuna")
@@ -117,7 +118,7 @@ def test_a_search_on_a_cluster_that_has_an_address(cluster: Cluster, tmp_path: P
         said = process.communicate(timeout=240)[0].decode()
     assert process.returncode == 1 and f"go on with `smallvit resume {there}`" in said, said
     command = [*smallvit, "resume", str(there), "--on", cluster.address]
-    gone_on = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=240, check=False)
+    gone_on = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=600, check=False)
     assert gone_on.returncode == 0, gone_on.stderr
     ends_well(run_here(*words, "--out", here))
     for run in ("trial-000", "trial-001", "final"):
