@@ -15,7 +15,7 @@ from smallvit.planning.flags import make_recipe
 from smallvit.planning.plan import make_plan, write_plan
 from smallvit.runs import executor
 from smallvit.runs.beside import Room
-from smallvit.runs.executor import Ended, Exit, Listed, run_all
+from smallvit.runs.executor import Ended, Exit, Listed, PlaceLost, run_all
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +159,21 @@ def test_a_stop_lets_all_save_and_says_how_to_go_on(tmp_path: Path) -> None:
         run_all(source, 2, go_on="again", launch=machine.launch)
     assert machine.stopped and not machine.running
     assert sorted(ended.path.name for ended in source.heard) == sorted(machine.order), "the source hears of each"
+
+
+def test_a_place_that_is_lost_is_no_failure_of_its_runs(tmp_path: Path) -> None:
+    """A search would take it for a result, and try something else."""
+
+    class Lost(MachineJob):
+        def poll(self) -> Exit | None:
+            if self.path.name not in self.machine.stopped:
+                raise PlaceLost("nobody answers")
+            return Exit(1, None)
+
+    machine, source = Machine(), Telling(tmp_path, "ab")
+    with pytest.raises(PlaceLost, match="nobody answers\ngo on with `again`"):
+        run_all(source, 1, go_on="again", keep_going=True, launch=lambda path: Lost(machine, path))
+    assert [(ended.path.name, ended.stopped) for ended in source.heard] == [("a", True)]
 
 
 def test_a_source_gives_up_runs_and_the_others_go_on(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from tiny_runs import Reference, same_bits, training
 
 from smallvit.errors import RunError
 from smallvit.evaluation.model_file import load_model, read_tensors, write_tensors
-from smallvit.training.checkpoint import model_header, save_model, save_state
+from smallvit.training.checkpoint import load_state, model_header, save_model, save_state
+from smallvit.types import World
 
 TENSORS = {
     "empty": torch.zeros(0, 3, 8, 8, dtype=torch.uint8),
@@ -67,6 +68,19 @@ def test_a_model_needs_only_its_file(recipe: str, tmp_path: Path) -> None:
     expected = exam.predictor(t.evaluated).logits(exam.images, rows)
     torch.testing.assert_close(predictor.logits(exam.images, rows), expected)
     assert expected.std() > 0
+
+
+@pytest.mark.parametrize(("size", "told"), [(2, True), (1, False)])
+def test_another_number_of_processes_is_told(
+    size: int, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    t = training()
+    t.world = World(0, size)
+    save_state(tmp_path / "state.safetensors", t)
+    t.world = World()
+    load_state(tmp_path / "state.safetensors", t)
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("this run was trained by 2 processes so far, and is by 1 process from here" in said) == told
 
 
 def test_what_is_no_model_is_refused(reference: Reference, tmp_path: Path) -> None:

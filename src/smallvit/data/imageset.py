@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 from smallvit.console import bar
+
+MOST_VALUES = 2**24  # of images that become floating point beside each other: 128 MB in double precision
 
 
 class Images(Protocol):
@@ -82,13 +85,18 @@ def fingerprint(pixels: str, labels: np.ndarray) -> str:
     return hashlib.sha256(pixels.encode() + labels.astype(np.int64).tobytes()).hexdigest()[:32]
 
 
+def at_once(images_NCSS: Images) -> int:
+    """How many images may become floating point beside each other: as many as are small, and few of large ones."""
+    return max(1, min(1024, MOST_VALUES // math.prod(images_NCSS.shape[1:])))
+
+
 def channel_statistics(images_NCSS: Images, rows: Tensor, most: int = 20_000) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel in 0..1, over at most `most` evenly spaced rows."""
     rows = rows[:: max(1, len(rows) // most)]
     total = torch.zeros(images_NCSS.shape[1], dtype=torch.float64)
     squares, count = torch.zeros_like(total), 0
     with bar("measuring the channels", len(rows)) as advance:
-        for chunk in rows.split(1024):
+        for chunk in rows.split(at_once(images_NCSS)):
             pixels = images_NCSS[chunk].to(torch.float64) / 255
             total += pixels.sum((0, 2, 3))
             squares += pixels.square().sum((0, 2, 3))

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from smallvit.console import bar
-from smallvit.data.imageset import Images
+from smallvit.data.imageset import Images, at_once
 from smallvit.evaluation.statistics import wilson
 from smallvit.randomness import generator
 
@@ -76,7 +76,7 @@ def _pixels(images_NCSS: Images, rows: Tensor, side: int) -> np.ndarray:
     """Flat pixels in -1..1, resized with antialiasing."""
     chunks = [
         F.interpolate(images_NCSS[chunk].float(), (side, side), mode="bilinear", antialias=True).flatten(1)
-        for chunk in rows.split(512)
+        for chunk in rows.split(at_once(images_NCSS))
     ]
     return (torch.cat(chunks) / 127.5 - 1).numpy()
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -44,10 +44,15 @@ class Ended(NamedTuple):
         return not self.problem
 
 
+class PlaceLost(SmallvitError):
+    """Where runs were started nothing answers any more. They have not failed: they can be gone on with."""
+
+
 class Job(Protocol):
     """A run that was started somewhere."""
 
-    def poll(self) -> Exit | None: ...
+    def poll(self) -> Exit | None:
+        """None while it runs. Raises `PlaceLost` where nobody can tell, unless it was asked to stop."""
 
     def stop(self) -> None:
         """Ask it to save and stop; `poll` tells when it has."""
@@ -96,65 +101,82 @@ def run_all(
     command that goes on from there.
     """
     launch = launch or Process
-    before = LOADING if launch is Process else ON_CLUSTER
-    if launch is Process and room is None:
-        room = Room()
-    active: dict[Path, Job] = {}
-    waiting: Path | None = None  # asked for, and without room so far
-    stopped: set[Path] = set()
+    here = launch is Process
+    under_way = UnderWay(source, jobs, launch, room or (Room() if here else None))
     failed: list[Ended] = []
-    with stop_signals() as stop, following(total, jobs, before) as view:
+    with stop_signals() as stop, following(total, jobs, LOADING if here else ON_CLUSTER) as view:
         try:
             while not stop.is_set():
-                while len(active) < jobs and not stop.is_set() and (path := waiting or source.ask()):
-                    if room and not room.has_place(path, active):
-                        waiting = path
-                        break
-                    waiting = None
-                    active[path] = launch(path)
+                while not stop.is_set() and (path := under_way.start_next()):
                     view.started(path)
-                if not active:
+                if not under_way.active:
                     break
                 time.sleep(POLL_SECONDS)
                 view.update()
-                for path in {*source.given_up()} & active.keys() - stopped:
-                    stopped.add(path)
-                    active[path].stop()
-                for ended in _collect(active, stopped):
-                    view.ended(ended.path, "" if ended.stopped or stop.is_set() else ended.problem)
+                under_way.stop(source.given_up())
+                for ended in under_way.collect():
+                    problem = "" if ended.stopped or stop.is_set() else ended.problem
+                    view.ended(ended.path, problem)
                     source.tell(ended)
-                    if ended.problem and not ended.stopped and not stop.is_set():
+                    if problem:
                         failed.append(ended)
                 if failed and not keep_going:
                     first = failed[0]
                     raise SmallvitError(f"the run {first.path} failed: {first.problem}\ngo on with `{go_on}`")
+        except PlaceLost as error:
+            raise PlaceLost(f"{error}\ngo on with `{go_on}`") from None
         finally:
-            _stop(active, source)
+            under_way.stop_all()
     if stop.is_set():
         raise Interrupted(f"stopped; go on with `{go_on}`")
     return failed
 
 
-def _collect(active: dict[Path, Job], stopped: Container[Path] = ()) -> list[Ended]:
-    """Take out of `active` what has ended."""
-    exits = {path: ended for path, job in active.items() if (ended := job.poll())}
-    for path in exits:
-        del active[path]
-    return [
-        Ended(path, ended.cpu_seconds, _last_words(path, ended.status) if ended.status else "", path in stopped)
-        for path, ended in exits.items()
-    ]
+class UnderWay:
+    """The runs of a source that were started and have not ended, at most `jobs` of them."""
 
+    def __init__(self, source: Source, jobs: int, launch: Launch, room: Room | None) -> None:
+        self.source, self.jobs, self.launch, self.room = source, jobs, launch, room
+        self.active: dict[Path, Job] = {}
+        self.waiting: Path | None = None  # asked for, and without room so far
+        self.stopped: set[Path] = set()
 
-def _stop(active: dict[Path, Job], source: Source) -> None:
-    """All that run save what they have; the source hears of each."""
-    for job in active.values():
-        job.stop()
-    stopped = set(active)
-    while active:
-        for ended in _collect(active, stopped):
-            source.tell(ended)
-        time.sleep(POLL_SECONDS / 10)
+    def start_next(self) -> Path | None:
+        """Start one more; None where there is none now, or no room for it."""
+        if len(self.active) >= self.jobs:
+            return None
+        path = self.waiting or self.source.ask()
+        self.waiting = path if path and self.room and not self.room.has_place(path, self.active) else None
+        if path is None or self.waiting:
+            return None
+        self.active[path] = self.launch(path)
+        return path
+
+    def stop(self, paths: Iterable[Path]) -> None:
+        """These save what they have; `collect` tells when they have."""
+        for path in {*paths} & self.active.keys() - self.stopped:
+            self.stopped.add(path)
+            self.active[path].stop()
+
+    def collect(self) -> list[Ended]:
+        """Those that have ended since; they are under way no more."""
+        ended = []
+        for path, job in list(self.active.items()):
+            if found := job.poll():
+                del self.active[path]
+                problem = _last_words(path, found.status) if found.status else ""
+                ended.append(Ended(path, found.cpu_seconds, problem, path in self.stopped))
+        return ended
+
+    def stop_all(self) -> None:
+        """All save what they have, and are waited for; the source hears of each."""
+        for job in self.active.values():
+            job.stop()
+        self.stopped.update(self.active)
+        while self.active:
+            for ended in self.collect():
+                self.source.tell(ended)
+            time.sleep(POLL_SECONDS / 10)
 
 
 def wait_for_others(folders: Iterable[Path]) -> None:

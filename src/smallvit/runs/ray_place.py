@@ -7,18 +7,21 @@ checkpoint in the folder.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
+import warnings
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from smallvit.console import quiet
 from smallvit.errors import RunError, SmallvitError, UsageError
 from smallvit.recipe import resolved
 from smallvit.runs.beside import foreseen
 from smallvit.runs.execution import resume_run
-from smallvit.runs.executor import Exit, Job, Launch, child_path
+from smallvit.runs.executor import Exit, Job, Launch, PlaceLost, child_path
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.ownership import is_owned
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 MOST_LOSSES = 5  # of one task, before its run counts as failed
 LOST = 3  # status of a run whose workers were lost so often
+GONE = "the Ray cluster does not answer any more; what its runs had saved is kept"
+ANSWER_SECONDS = 5.0  # for the port of a cluster; Ray itself would ask it for half a minute
 
 
 def ray_place(address: str) -> Launch:
@@ -38,6 +43,8 @@ def ray_place(address: str) -> Launch:
     task = ray.remote(max_calls=1, max_retries=MOST_LOSSES, retry_exceptions=False)(resume_there)
 
     def launch(path: Path) -> Job:
+        if not ray.is_initialized():
+            raise PlaceLost(GONE)
         recipe = RunFolder(path).recipe
         needs: dict[str, Any] = {
             "num_cpus": resolved(recipe.threads),
@@ -61,13 +68,18 @@ class RayJob:
 
     def __init__(self, ray: Any, task: ObjectRef[tuple[int, float]], path: Path) -> None:
         self.ray, self.task, self.path = ray, task, path
+        self.stopped = False
 
     def poll(self) -> Exit | None:
-        ready, _ = self.ray.wait([self.task], timeout=0)
-        if not ready:
-            return None
         try:
-            return Exit(*self.ray.get(self.task))
+            if not self.ray.is_initialized():  # Ray would start a cluster of its own
+                raise ConnectionError
+            ready, _ = self.ray.wait([self.task], timeout=0)
+            return Exit(*self.ray.get(self.task)) if ready else None
+        except ConnectionError:
+            if self.stopped:
+                return Exit(1, None)
+            raise PlaceLost(GONE) from None
         except self.ray.exceptions.TaskCancelledError:
             return Exit(1, None)
         except self.ray.exceptions.RayError as error:
@@ -75,7 +87,10 @@ class RayJob:
             return Exit(LOST, None)
 
     def stop(self) -> None:
-        self.ray.cancel(self.task)  # an interrupt, as Ctrl-C: the run saves what it has
+        self.stopped = True
+        if self.ray.is_initialized():
+            with suppress(ConnectionError):
+                self.ray.cancel(self.task)  # an interrupt, as Ctrl-C: the run saves what it has
 
 
 def resume_there(path: str) -> tuple[int, float]:
@@ -102,6 +117,35 @@ def _wait_for_the_lost(folder: Path, seconds: float = 30.0) -> None:
         time.sleep(0.2)
 
 
+def check_cluster(address: str) -> None:
+    """Ray is there; one at ray://HOST:PORT answers, and is joined before anything is planned for it."""
+    if address == "ray":
+        load_ray()
+        return
+    host, port = _host_and_port(address)
+    ray = load_ray()
+    try:
+        socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise UsageError(
+            f"--on {address}: nothing answers there ({error.strerror or error}): give the host on which `ray start --head` "
+            "was called, and its --ray-client-server-port"
+        ) from None
+    if not ray.is_initialized():
+        _join(ray, address)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    parts = urlsplit(address)
+    with suppress(ValueError):  # the port is none
+        if parts.hostname and parts.port:
+            return parts.hostname, parts.port
+    raise UsageError(
+        f"--on {address}: give ray://HOST:PORT, the port being that of the cluster's Ray Client server (10001 unless `ray "
+        "start` was given another)"
+    )
+
+
 def _join(ray: Any, address: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine unasked
     common: dict[str, Any] = {
@@ -109,9 +153,14 @@ def _join(ray: Any, address: str) -> None:
     }  # fmt: skip
     if address.startswith("ray://"):
         try:
-            ray.init(address, **common)
+            with warnings.catch_warnings(action="ignore"):  # the error says it
+                ray.init(address, **common)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(f"--on {address}: no Ray cluster answers there: {error}") from None
+            why = str(error).strip().splitlines()[-1:]  # Ray puts what the server said into it, with its traceback
+            raise UsageError(
+                f"--on {address}: something listens there and does not let us join: {''.join(why)}\nIs it the Ray Client server "
+                "of a cluster with the same Ray and Python? Does it want a token (RAY_AUTH_MODE=token)? If it is only busy, try again"
+            ) from None
         return
     with suppress(ConnectionError):  # one that runs on this machine already
         ray.init("auto", **common)

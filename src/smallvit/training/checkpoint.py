@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
 
-from smallvit.console import several
+from smallvit.console import several, warn
 from smallvit.errors import RunError
 from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import Backbone
@@ -32,7 +32,8 @@ def save_state(path: Path, t: Training, log: Mapping[str, Any] | None = None) ->
         tensors |= _prefixed("ema", t.ema.module.state_dict())
     for name, slots in _optimizer_slots(t).items():
         tensors |= _prefixed(f"optimizer/{name}", slots)
-    write_tensors(path, tensors, {"done": t.done, "best": t.best._asdict(), "total": t.total, "log": log or {}})
+    header = {"done": t.done, "best": t.best._asdict(), "total": t.total, "log": log or {}, "processes": t.world.size}
+    write_tensors(path, tensors, header)
 
 
 def load_state(path: Path, t: Training) -> dict[str, Any]:
@@ -41,6 +42,9 @@ def load_state(path: Path, t: Training) -> dict[str, Any]:
     if header.get("total") not in (t.planned, t.decision.total if t.decision else t.planned):
         raise RunError(f"{path} belongs to a run of {several(header.get('total') or 0, 'step')}, not of {t.total}")
     _fill(path, t, tensors)
+    if stored.processes not in (None, t.world.size):
+        before, now = (several(size or 1, "process") for size in (stored.processes, t.world.size))
+        warn(f"this run was trained by {before} so far, and is by {now} from here: the result has other last bits")
     t.done = stored.done
     t.best = Best.stored(header["best"])
     return dict(header.get("log", {}))
@@ -100,12 +104,13 @@ class StoredBest(BaseModel):
 
 
 class StateHeader(BaseModel):
-    """Of version 0.1 `best` is accuracy, loss and epoch."""
+    """Of version 0.1 `best` is accuracy, loss and epoch; up to 0.2 nothing is said of processes."""
 
     done: Annotated[int, Field(ge=0)]
     total: Annotated[int, Field(ge=1)]
     best: StoredBest | tuple[float, float, int]
     log: Window | Annotated[dict[str, Any], Field(max_length=0)] = {}
+    processes: Annotated[int, Field(ge=1)] | None = None  # that trained together
 
     @model_validator(mode="after")
     def _within(self) -> StateHeader:

@@ -37,7 +37,7 @@ class Asked(BaseModel):
     budget: float | None = Field(gt=0)
     folds: int | None = Field(default=None, ge=2)  # that judge a trial; None: validation images do
     jobs: int = Field(ge=1)
-    threads: int = Field(ge=1)  # of each trial
+    threads: int | None = Field(ge=1)  # of each trial; None: what was measured to be fastest for the first
 
 
 class Stored(BaseModel):

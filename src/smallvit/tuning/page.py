@@ -94,7 +94,7 @@ def _row(tuning: Tuning, trial: Trial, best: Trial) -> dict[str, Any]:
     values = tuning.space.defaults(tuning.basis) | trial.values
     return {
         "number": trial.number,
-        "word": "best" if trial.number == best.number else "default" if trial.number == 0 else "",
+        "word": ", ".join(word for word, number in (("default", 0), ("best", best.number)) if trial.number == number),
         "accuracy": "–" if accuracy is None else percent(accuracy),
         "seconds": f"{trial.seconds:.0f}\N{NO-BREAK SPACE}s" if trial.seconds else "–",
         "state": STATES[trial.state],

@@ -17,6 +17,7 @@ from smallvit.recipe import Recipe, with_settings
 from smallvit.runs.executor import Ended
 from smallvit.runs.following import Follower
 from smallvit.runs.group import Planned, grow_group
+from smallvit.training.out_of_memory import ran_out
 from smallvit.tuning.folder import Stored, Tuning, trial_number, update_trial, write_trial
 from smallvit.tuning.search import Trial, falls_behind, propose
 
@@ -36,6 +37,14 @@ class Trials:
         self.waiting = [path for trial in found if trial.state == "running" for path in self._unfinished(trial.number)]
         self.running: dict[Path, Follower] = {}
         self.since: dict[Path, float] = {}
+
+    @property
+    def left(self) -> int | None:
+        """How many runs there will be; None where a clock decides, or where folds may be spared."""
+        asked = self.tuning.asked
+        if asked.trials is None or asked.folds:
+            return None
+        return len(self.waiting) + asked.trials - len(self.known)
 
     # ---- a source of runs ----------------------------------------------------------------------------
 
@@ -68,7 +77,7 @@ class Trials:
         seconds = self.known[number].seconds + time.monotonic() - self.since.pop(path)
         update_trial(holder, {"seconds": round(seconds, 1)})
         if ended.problem and not ended.stopped:
-            update_trial(holder, {"problem": ended.problem.splitlines()[-1]})
+            update_trial(holder, {"problem": ended.problem.splitlines()[-1].removeprefix("smallvit: ")})
         self.known[number] = self.tuning.read(number)
         if self.known[number].state == "running":
             self._end_if_behind(number)
@@ -112,11 +121,12 @@ class Trials:
             recipe = trial_recipe(tuning, settings)
             with quiet():
                 plan = make_plan(recipe, Clock(time.monotonic(), turns=1), with_floors=False)
-        except SmallvitError as error:
-            if not number:
+        except (SmallvitError, MemoryError, RuntimeError) as error:
+            if not number or not (isinstance(error, SmallvitError) or ran_out(error)):
                 raise
-            write_trial(tuning.trial(number), Stored(values=values, settings=settings, problem=str(error)))
-            return Trial(number, values, "failed", problem=str(error))
+            problem = str(error) if isinstance(error, SmallvitError) else f"out of memory: {error}"
+            write_trial(tuning.trial(number), Stored(values=values, settings=settings, problem=problem))
+            return Trial(number, values, "failed", problem=problem)
         for place in reversed(tuning.places(number)):  # the first last: its folder says that all are planned
             own = at_fold(plan, place.fold) if place.fold else plan
             grow_group(tuning.path, place.folder, Planned(place, own), tuning.asked.command, group_is_held=True)
@@ -127,7 +137,8 @@ class Trials:
 def trial_recipe(tuning: Tuning, settings: dict[str, Any]) -> Recipe:
     """The default with these settings, for the time of a trial, judged on validation images."""
     asked = tuning.asked
-    always: dict[str, Any] = {"data.sealed": True, "threads": asked.threads}
+    always: dict[str, Any] = {"data.sealed": True}
+    always["threads"] = asked.threads or (tuning.basis["threads"] if settings else "auto")
     if asked.folds:
         always |= {"data.folds": asked.folds, "data.fold": 0}
     if seconds := trial_seconds(asked.budget, asked.trials, asked.jobs):

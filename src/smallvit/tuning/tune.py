@@ -7,7 +7,6 @@ part is looked at once, by the final model.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +31,7 @@ from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.group import Planned, grow_group
 from smallvit.runs.members import write_group
 from smallvit.runs.ownership import sole_owner
-from smallvit.runs.places import LOCAL, check_place, place_called
+from smallvit.runs.places import LOCAL, check_place, place_called, room_at
 from smallvit.tuning.best import write_best
 from smallvit.tuning.folder import FINAL, Asked, Tuning, open_tuning, stored_trial, write_asked
 from smallvit.tuning.page import write_page
@@ -87,9 +86,7 @@ def tune(
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
     if seconds and asked.epochs != "auto":
         raise UsageError(f"budget and epochs = {asked.epochs} exclude each other: a budget sets the epochs")
-    cores = os.cpu_count() or 1
-    jobs = jobs or min(cores, trials or cores)
-    threads = asked.threads if isinstance(asked.threads, int) else max(1, cores // jobs)
+    jobs, threads = _shared_out(asked, jobs, trials, on)
     if seconds and (one := trial_seconds(seconds, trials, jobs) or 0.0) < LEAST_SECONDS:
         raise UsageError(
             f"a budget of {duration(seconds)} leaves {one:.0f} s for a trial, of which the start is most: raise --budget to "
@@ -105,6 +102,16 @@ def tune(
         record = record.model_copy(update={"folds": _folds(folds, asked, record)})
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
         return _search(write_asked(folder, record), started, place_called(on))
+
+
+def _shared_out(asked: Recipe, jobs: int | None, trials: int | None, on: str) -> tuple[int, int | None]:
+    """Trials at once, and threads of each. One at a time on this machine has what a try of the first finds fastest: None."""
+    given = asked.threads if isinstance(asked.threads, int) else None
+    room = room_at(on, given or 1)
+    jobs = jobs or min(room, trials or room)
+    if given or on != LOCAL:
+        return jobs, given or 1
+    return jobs, max(1, room // jobs) if jobs > 1 else None
 
 
 def _check(asked: Recipe, trials: int | None, folds: int | None) -> None:
@@ -128,7 +135,7 @@ def _folds(given: int | None, asked: Recipe, record: Asked) -> int | None:
         return None
     with quiet():
         plan = make_plan(
-            with_settings(asked, {"data.sealed": True, "epochs": 1, "threads": record.threads}), with_floors=False
+            with_settings(asked, {"data.sealed": True, "epochs": 1, "threads": record.threads or 1}), with_floors=False
         )
     if isinstance(plan.recipe.data.val, str) or len(plan.split.train) + len(plan.split.val) >= FEW_IMAGES:
         return None
@@ -152,12 +159,13 @@ def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
     if not (tuning.final / "recipe.json").is_file():
         one = trial_seconds(asked.budget, asked.trials, asked.jobs)
         each = f", about {duration(one)} each" if one else ""
-        say(
-            f"{several(asked.jobs, 'trial')} at a time, {several(asked.threads, 'thread')} each{each}; the space is {asked.space}"
+        threads = (
+            f"{several(asked.threads, 'thread')} each" if asked.threads else "as many threads as a try finds fastest"
         )
+        say(f"{several(asked.jobs, 'trial')} at a time, {threads}{each}; the space is {asked.space}")
         source = Trials(tuning, started)
         wait_for_others(list(tuning.path.glob("trial-*")))
-        run_all(source, asked.jobs, go_on=go_on, total=asked.trials, keep_going=True, launch=launch)
+        run_all(source, asked.jobs, go_on=go_on, total=source.left, keep_going=True, launch=launch)
         tuning.spend(time.monotonic() - source.begun)
         _plan_final(tuning, best_of(tuning), time.monotonic() - source.begun)
     if not RunFolder(tuning.final).finished:
