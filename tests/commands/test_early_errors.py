@@ -37,6 +37,7 @@ def test_before_torch_is_loaded(tmp_path: Path) -> None:
         (["train", "phtos"], 1, "no such folder or file: phtos: did you mean photos?"),
         (["check", "no/where"], 1, "no such folder or file: no/where (there is no no either)"),
         (["train", "minst5k"], 1, "did you mean mnist5k?"),
+        (["curve", "no/where"], 1, "no such folder or file: no/where"),
         (["tune", "wrong.csv"], 1, "the first line must name the columns path and label"),
         (["train", "bare.csv"], 1, "names images but no labels"),
         (["pretrain", "empty.csv"], 1, "no such folder or file: empty.csv"),
