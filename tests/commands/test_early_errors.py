@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import make_folder
 
+from helpers import make_folder
 from smallvit.errors import UsageError
 
 SCRIPT = """

@@ -79,13 +79,14 @@ def test_terminal_and_report_judge_folds_by_the_same_test(
 ) -> None:
     group = smallvit.Group(shutil.copytree(folds.group.path, tmp_path / "group"))
     results = json.loads((group.path / "results.json").read_text())
-    del results["floors"]["logistic"]  # which is as good on these few digits
+    results["floors"] = {"majority": results["floors"]["majority"]}  # the others are as good on these few digits
     (group.path / "results.json").write_text(json.dumps(results))
     results_table(group.runs)
     told = next(line for line in capsys.readouterr().out.splitlines() if "best simple method" in line)
     assert "over folds and over the same 300 images it is" in told
     said = told.split(": ", 1)[1].split(" is ", 1)[1]  # after the word, and the name that each gives it
-    assert said in html.unescape(smallvit.report([group], tmp_path / "page.html").read_text(encoding="utf-8"))
+    page = smallvit.write_report(group.runs, tmp_path / "page.html")
+    assert said in html.unescape(page.read_text(encoding="utf-8"))
 
 
 def test_the_models_answer_as_one(folds: Folds, tmp_path: Path) -> None:
