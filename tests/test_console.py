@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +64,27 @@ def test_a_bar_that_failed_leaves_room_for_the_next(
     with bar("second", 2) as advance:
         advance(1)
     assert "second" in capsys.readouterr().err
+
+
+def test_a_line_within_a_moving_bar_stands_above_it() -> None:
+    """As where Ctrl-C is answered: on a terminal it must not stick to the bar."""
+    pty = pytest.importorskip("pty")
+    program = """
+import time
+from smallvit import console
+console.PATIENCE_SECONDS = 0.0
+with console.bar("training", 2) as advance:
+    time.sleep(0.6)
+    console.say("stopping after this step")
+    advance(2)
+"""
+    outer, inner = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", program], stderr=inner, env=os.environ | {"TERM": "xterm"}) as process:
+        os.close(inner)
+        shown = b""
+        with contextlib.suppress(OSError):  # how the other end of a terminal is closed
+            while piece := os.read(outer, 4096):
+                shown += piece
+    os.close(outer)
+    assert process.returncode == 0 and b"training" in shown.split(b"stopping")[0]
+    assert b"\r\x1b[2Kstopping after this step\r\n" in shown, "the bar's line is cleared first"

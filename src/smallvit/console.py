@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
-_in_bar: ContextVar[bool] = ContextVar("in_bar", default=False)
+_of_bar: ContextVar[Any] = ContextVar("of_bar", default=None)  # the console of the bar that is shown
 PATIENCE_SECONDS = 2.0  # shorter work shows no bar
 LOG_SECONDS = 10.0  # pause between lines where there is no terminal
 NOTEBOOK_SECONDS = 0.5  # between two states of a bar in a notebook
@@ -48,6 +48,9 @@ def warn(text: str) -> None:
 
 
 def stderr() -> Any:
+    """Where there is a bar, its own console: that prints lines above the bar, where another would print into it."""
+    if _of_bar.get() is not None:
+        return _of_bar.get()
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -83,7 +86,7 @@ def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
 
     Within another bar none is shown: that one tells how far all of it is.
     """
-    if _quiet.get() or _in_bar.get() or total <= 0:
+    if _quiet.get() or _of_bar.get() is not None or total <= 0:
         yield lambda count=1, note="", total=None: None
         return
     console, label = stderr(), printable(label)
@@ -91,12 +94,12 @@ def bar(label: str, total: int, done: int = 0) -> Iterator[Advance]:
         shown = _displayed(label, total, done)
     else:
         shown = _moving(console, label, total, done) if console.is_terminal else _lines(label, total, done)
-    _in_bar.set(True)
+    _of_bar.set(console)
     try:
         with shown as advance:
             yield advance
     finally:
-        _in_bar.set(False)
+        _of_bar.set(None)
 
 
 @contextmanager

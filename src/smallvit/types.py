@@ -105,6 +105,7 @@ class Neighbour(NamedTuple):
     row: int  # in the data set
     label: str
     similarity: float  # cosine of their features: 1 is the same
+    path: str | None = None  # where it can be opened, if it is a file of its own and still there
 
 
 class Prediction(NamedTuple):

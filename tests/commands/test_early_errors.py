@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from helpers import make_folder
+from smallvit.errors import UsageError
 
 SCRIPT = """
 import contextlib, io, json, sys
@@ -34,12 +37,16 @@ def test_before_torch_is_loaded(tmp_path: Path) -> None:
         (["train", "phtos"], 1, "no such folder or file: phtos: did you mean photos?"),
         (["check", "no/where"], 1, "no such folder or file: no/where (there is no no either)"),
         (["train", "minst5k"], 1, "did you mean mnist5k?"),
+        (["curve", "no/where"], 1, "no such folder or file: no/where"),
         (["tune", "wrong.csv"], 1, "the first line must name the columns path and label"),
         (["train", "bare.csv"], 1, "names images but no labels"),
         (["pretrain", "empty.csv"], 1, "no such folder or file: empty.csv"),
         (["train", "loose"], 1, "images, but no class folders"),
         (["train", "photos", "--out", "used"], 1, "used is already used"),
         (["train", "photos", "--lr", "-1"], 2, "--lr -1.0: should be more than 0"),
+        (["train", "photos", "--model", "nonsens_tiny"], 2, "unknown model 'nonsens_tiny': did you mean nest_tiny"),
+        (["check", "photos", "--set", "model.name=dhvt_tny"], 2, "did you mean dhvt_tiny"),
+        (["pretrain", "photos", "--method", "mae", "--model", "vit_pcio"], 2, "did you mean vit_pico"),
         (["train", "photos", "--recipe", "nonsense"], 2, "nonsense"),
         (["train", "photos", "--set", "epochs"], 2, "write it as section.key=value"),
         (["train", "--continue", "runs/a", "--epochs", "2"], 1, "runs/a is not a run folder"),
@@ -61,3 +68,24 @@ def test_before_torch_is_loaded(tmp_path: Path) -> None:
         assert (ended or 0) == status and phrase in said, (given, said)
         assert not loaded, f"{given} loads torch"
         assert "mnist5k" not in said or given[1] == "minst5k"
+
+
+def test_every_name_that_can_be_built_passes_the_early_look_and_the_choices_are_the_same() -> None:
+    import timm
+
+    from smallvit.commands.model_names import REGISTERED, SHORT, _files, refuse_model
+    from smallvit.models.aliases import ALIASES, HYBRID_KINDS
+    from smallvit.models.features import check_model_name
+
+    texts = [path.read_text() for path in _files()]
+    registered = {name for text in texts for name in REGISTERED.findall(text)}
+    assert registered == set(timm.list_models())
+    assert set(ALIASES) - set(HYBRID_KINDS) <= registered | {name for text in texts for name in SHORT.findall(text)}
+    for name in (*ALIASES, "auto", "resnet18.a1_in1k", "vit_tiny_patch16_224", timm.list_models()[-1]):
+        refuse_model(name)
+    for wrong in ("dhvt_tny", "resnt18"):
+        with pytest.raises(UsageError) as early:
+            refuse_model(wrong)
+        with pytest.raises(UsageError) as late:
+            check_model_name(wrong)
+        assert str(early.value) == str(late.value)

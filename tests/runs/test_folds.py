@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import shutil
 from pathlib import Path
@@ -19,6 +20,7 @@ import smallvit
 from helpers import ends_well, fails, run_here
 from smallvit.planning.length import Clock
 from smallvit.recipe import Recipe
+from smallvit.report.tables import results_table
 from smallvit.runs.replicates import plan_replicates, replicates_of
 
 FOLDS, TRAINED, PLANTED = 2, 300, 15
@@ -70,6 +72,21 @@ def test_each_fold_leaves_out_other_images_and_all_are_judged_once(folds: Folds)
     assert judged["interval"][0] < judged["accuracy"] < judged["interval"][1]
     of_folds = [run.results["floors"]["knn"]["accuracy"] for run in folds.group.runs]
     assert results["floors"]["knn"]["accuracy"] == pytest.approx(np.mean(of_folds)) and of_folds[0] != of_folds[1]
+
+
+def test_terminal_and_report_judge_folds_by_the_same_test(
+    folds: Folds, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = smallvit.Group(shutil.copytree(folds.group.path, tmp_path / "group"))
+    results = json.loads((group.path / "results.json").read_text())
+    results["floors"] = {"majority": results["floors"]["majority"]}  # the others are as good on these few digits
+    (group.path / "results.json").write_text(json.dumps(results))
+    results_table(group.runs)
+    told = next(line for line in capsys.readouterr().out.splitlines() if "best simple method" in line)
+    assert "over folds and over the same 300 images it is" in told
+    said = told.split(": ", 1)[1].split(" is ", 1)[1]  # after the word, and the name that each gives it
+    page = smallvit.write_report(group.runs, tmp_path / "page.html")
+    assert said in html.unescape(page.read_text(encoding="utf-8"))
 
 
 def test_the_models_answer_as_one(folds: Folds, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_every_kind_of_data(tmp_path: Path, make: Callable[[Path], Any], called:
     run = smallvit.train(make(tmp_path), out=tmp_path / "runs" / "a", **QUICK)
     (near,) = run.nearest(new_images(1), k=2)
     assert len(near) == 2 and all(n.file.startswith(called) and n.label in run.classes for n in near)
+    assert [n.path for n in near] == ([str(tmp_path / n.file) for n in near] if make is as_table else [None, None])
 
 
 def test_they_are_kept_and_need_the_data_once(run: smallvit.Run, made: Path, tmp_path: Path) -> None:
@@ -107,7 +108,8 @@ def test_they_are_kept_and_need_the_data_once(run: smallvit.Run, made: Path, tmp
     found = smallvit.Run(shutil.copytree(moved.path, tmp_path / "found"))
     assert found.nearest(new_images(), data=made / "photos") == before
     shutil.copy(run.path / KEPT, moved.path)
-    assert moved.nearest(new_images()) == before
+    nowhere = [tuple(one._replace(path=None) for one in near) for near in before]
+    assert moved.nearest(new_images()) == nowhere, "names and labels are kept, and no path that leads nowhere is told"
 
 
 def test_what_is_kept_of_another_model_or_damaged_is_computed_anew(run: smallvit.Run) -> None:
@@ -143,7 +145,8 @@ def test_predict_tells_them_as_columns(run: smallvit.Run, made: Path, tmp_path: 
     (expected,) = run.nearest(tmp_path / "one.png", k=2)
     for place, near in enumerate(expected, start=1):
         told = [row[f"{word}_{place}"] for word in ("nearest", "nearest_label", "similarity")]
-        assert told[:2] == [near.file, near.label] and float(told[2]) == pytest.approx(near.similarity, abs=1e-5)
+        assert near.path and Path(near.path) == made / "photos" / near.file and Path(near.path).is_file()
+        assert told[:2] == [near.path, near.label] and float(told[2]) == pytest.approx(near.similarity, abs=1e-5)
     plain = ends_well(run_here("predict", run.path, tmp_path / "one.png", "--top", "2"))
     assert list(csv.DictReader(io.StringIO(plain.out))) == [{key: row[key] for key in list(row)[:5]}]
 

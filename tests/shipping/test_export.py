@@ -47,15 +47,19 @@ def answers(folder: Path, *files: Path, without: tuple[str, ...] = ()) -> list[l
         env=os.environ | {"PYTHONPATH": path}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return [line.split(",", 2) for line in done.stdout.splitlines()]
+    return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 def agree(said: list[list[str]], run: Path, files: list[Path], within: float = 1e-4) -> None:
+    """Every line is a file and its three likeliest classes, each with its probability."""
     expected = smallvit.predict(run, files)
-    assert [label for label, _, _ in said] == [one.label for one in expected]
-    assert [float(probability) for _, probability, _ in said] == pytest.approx(
-        [one.probability for one in expected], abs=within
-    )
+    assert [line[0] for line in said] == [str(file) for file in files]
+    for line, one in zip(said, expected, strict=True):
+        best = [answer.rsplit(" ", 1) for answer in line[1:]]
+        assert len(best) == min(3, len(one.probabilities)) and best[0][0] == one.label
+        assert {label: float(number) for label, number in best} == pytest.approx(
+            {label: one.probabilities[label] for label, _ in best}, abs=within
+        )
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +94,9 @@ def test_the_onnx_example_needs_neither_torch_nor_smallvit(run: Path, exported: 
     folder = exported("onnx").path
     agree(answers(folder, *files, without=("torch", "smallvit", "timm")), run, files, within=2e-3)
     lines = [line for line in (folder / "predict.py").read_text().splitlines() if line.strip()]
-    assert len(lines) <= 19
+    assert len(lines) <= 23
+    asked = subprocess.run([sys.executable, folder / "predict.py"], capture_output=True, text=True, check=False)
+    assert asked.returncode == 1 and "python predict.py FILE ..." in asked.stderr and "onnxruntime" in asked.stderr
 
 
 def test_the_torch_export_example_needs_torch_alone(run: Path, exported: Exported, files: list[Path]) -> None:
@@ -102,7 +108,7 @@ def answers_here(folder: Path, *files: Path) -> list[list[str]]:
     out = io.StringIO()
     with patch.object(sys, "argv", ["predict.py", *map(str, files)]), redirect_stdout(out):
         runpy.run_path(str(folder / "predict.py"))
-    return [line.split(",", 2) for line in out.getvalue().splitlines()]
+    return [line.split("\t") for line in out.getvalue().splitlines()]
 
 
 def test_the_timm_example_does_all_that_predict_does(run: Path, exported: Exported, files: list[Path]) -> None:

@@ -123,5 +123,5 @@ def sentence(told: Told, images: int, shares: int, seeds: int) -> str:
         )
     return (
         f"Twice the images ({2 * images:,} instead of {images:,} for training) would in the same time bring about {100 * told.gain:.1f} points (95% interval "
-        f"{low:.1f} to {high:.1f}): from {100 * now:.1f}% to about {100 * then:.1f}%."
+        f"{low:.1f} to {high:.1f}): on the fitted curve, from {100 * now:.1f}% to {100 * then:.1f}%."
     )

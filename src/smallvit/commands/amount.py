@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from smallvit.commands import STARTED
+from smallvit.commands.early import refuse_data
 from smallvit.commands.options import Spec, announce, asked_for, flag, takes
 from smallvit.errors import UsageError
 
@@ -25,6 +26,7 @@ def curve(**given: Any) -> None:
 
     silent = given["quiet"] or given["as_json"]
     shares = _numbers(given["shares"])
+    refuse_data(given)
     announce(silent)
     from smallvit import api
     from smallvit.report.tables import shares_table
@@ -37,7 +39,7 @@ def curve(**given: Any) -> None:
         typer.echo(json.dumps(found.as_dict() | {"folder": str(found.folder)}, indent=1))
     elif not given["quiet"]:
         shares_table([(point.share, point.images, point.accuracies) for point in found.points])
-        typer.echo(f"{found.sentence}\nreport: {found.folder / 'report.html'}")
+        typer.echo(f"report: {found.folder / 'report.html'}")  # its sentence was told when the last run had ended
 
 
 def _numbers(text: str | None) -> list[float] | None:

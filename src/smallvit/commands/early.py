@@ -1,4 +1,4 @@
-"""What can be seen to be wrong before torch is loaded, which takes seconds: missing data, a used folder, no run, wrong values.
+"""What can be seen to be wrong before torch is loaded, which takes seconds: missing data, a used folder, no run, wrong values and names.
 
 All of it is found again where it is used; here it is found at once.
 """
@@ -17,18 +17,22 @@ def refuse_data(given: dict[str, Any], labelled: bool = True) -> None:
         from smallvit.runs.folder import check_free
 
         check_free(given["out"], given["overwrite"])
+    from smallvit.commands.model_names import refuse_model
     from smallvit.commands.options import asked_for
     from smallvit.data.kinds import look_early, where_of
     from smallvit.data.listed import Where
     from smallvit.planning.flags import read_flags
 
-    asked, where = asked_for(given), None
+    asked, where, model = asked_for(given), None, given["model"]
     if asked["recipe"] is not None:
-        where = where_of(read_flags(**asked)[0].data)  # with what a recipe or --set says of the place of named sets
+        recipe = read_flags(**asked)[0]
+        model, where = recipe.model.name, where_of(recipe.data)  # with what a recipe or --set says of both
     elif given["data"] is not None:
         where = Where(given["data"], given["data_dir"] or "", given["lists"] or "", given["download"])
     if where is not None and given["data"] is not None:
         look_early(where, labelled)
+    if model is not None:
+        refuse_model(model)
 
 
 def refuse_no_run(*folders: Path) -> None:

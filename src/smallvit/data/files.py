@@ -56,8 +56,8 @@ class FileSource:
     def __init__(self, listing: Listing) -> None:
         self.listing = listing
         self.name, self.root, self.items = listing.name, listing.root, listing.items
-        names = {item.class_name for item in self.items}
-        self.mirrors = may_mirror(names) if listing.mirrors is None else listing.mirrors
+        self.class_names = tuple(sorted({item.class_name for item in self.items}))
+        self.mirrors = may_mirror(self.class_names) if listing.mirrors is None else listing.mirrors
         self._stamps = stamps_of(item.path for item in self.items)  # before any file is read
         self._contents = Contents()
         headers = self._headers()

@@ -30,6 +30,7 @@ class Source(Protocol):
     name: str
     side: int  # typical shorter side of the images
     channels: int
+    class_names: tuple[str, ...]
     mirrors: bool  # whether a mirrored image keeps its class
 
     @property

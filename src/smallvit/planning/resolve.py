@@ -25,6 +25,10 @@ CACHE_MARGIN = 8 / 7  # 256 for 224: room for crops, and the centre crop of eval
 MATRIX_LR = 0.12
 COLOURS, COLOUR = ("brightness", "contrast", "saturation"), 0.4  # either way
 MIRRORED = "assumed: a mirror image is of the same class; if it is not, --set augment.flip=0"
+NUMBERED = (
+    "assumed: a mirror image is of the same class, for the classes are numbers without names; if they stand for digits, "
+    "letters or anything else that a mirror changes, --set augment.flip=0"
+)
 COLOUR_FROM = 50  # epochs: it gained at 65 and 130, and nothing at 30
 
 
@@ -89,7 +93,8 @@ def resolve_size(choices: Choices, source: Source) -> None:
             f"data.cache_size = {cached} is smaller than data.img_size = {size}: leave it out, or raise it"
         )
     flip = 0.5 if source.mirrors else 0.0
-    choices.choose("augment.flip", flip, MIRRORED if flip else "a mirrored digit or letter is another sign")
+    assumed = NUMBERED if all(name.isdecimal() for name in source.class_names) else MIRRORED
+    choices.choose("augment.flip", flip, assumed if flip else "a mirrored digit or letter is another sign")
     mirrored = choices["augment.flip"] > 0 and _classifies(choices)
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)

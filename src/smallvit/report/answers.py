@@ -41,7 +41,11 @@ def write_predictions(
             *([name_cell(str(a.likeliest))] * likeliest),
         ]
         others = [name_cell(value) if isinstance(value, str) else value for pair in a.top(top)[1:] for value in pair]
-        alike = [cell for n in a.nearest for cell in (name_cell(n.file), name_cell(n.label), n.similarity)]
+        alike = [
+            cell
+            for n in a.nearest
+            for cell in (file_cell(n.path) if n.path else name_cell(n.file), name_cell(n.label), n.similarity)
+        ]
         rows.append([*first, *others, *alike, *(a.probabilities[name] for name in classes if probabilities)])
     more = [f"{word}_{place}" for place in range(2, min(top, len(classes)) + 1) for word in ("label", "probability")]
     more += [f"{word}_{place}" for place in range(1, near + 1) for word in ("nearest", "nearest_label", "similarity")]

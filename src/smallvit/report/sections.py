@@ -92,8 +92,7 @@ def _verdicts(headlines: Sequence[tuple[Score, Content]], contents: Sequence[Con
 
 
 def _score(run: Content) -> Score:
-    score = run_score(run.label, run.result, run.series)
-    return score._replace(replicates=run.folds, word="fold") if run.folds else score
+    return run_score(run.label, run.result, run.series, run.folds)
 
 
 def _all_folds(judged: Sequence[Content]) -> list[Score]:

@@ -80,7 +80,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         print(line)
     _measures_table([(_label(run, runs), result["parts"][part]) for run, result in zip(runs, results, strict=True)])
     for run, result in zip(runs, results, strict=True):
-        score = run_score(_label(run, runs), result["parts"][part], 0)
+        score = run_score(_label(run, runs), result["parts"][part])
         verdict = against_floors(score, floor_scores(result["floors"]), result.get("judged_by") == "k-NN")
         tell(f"{verdict.word}: {verdict.text}")
 
@@ -108,7 +108,8 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     _print(table)
     as_one = [("as one model", test)] if test else []
     _measures_table([("all folds together", judged), *as_one])
-    verdict = against_floors(run_score(model["name"], judged, 0), floor_scores(results["floors"]))
+    score = run_score(model["name"], judged, folds=results["folds"])
+    verdict = against_floors(score, floor_scores(results["floors"]))
     tell(f"{verdict.word}: {verdict.text}")
     if n := results["suspected_labels"]:
         tell(

@@ -45,9 +45,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-def run_score(label: str, result: Mapping[str, Any], series: int) -> Score:
+def run_score(label: str, result: Mapping[str, Any], series: int = 0, folds: int = 0) -> Score:
+    """Of one run, or of `folds` that are judged together."""
     low, high = result["interval"]
-    return Score(label, result["accuracy"], low, high, series, cautious_low=low)
+    score = Score(label, result["accuracy"], low, high, series, cautious_low=low)
+    return score._replace(replicates=folds, word="fold") if folds else score
 
 
 def floor_scores(floors: Mapping[str, Mapping[str, Any]]) -> list[Score]:

@@ -62,7 +62,7 @@ def finish_folds(folder: Path) -> None:
         "folds": runs[0].recipe.data.folds,
         "runs": len(runs),
         "parts": {PART: _judged(found, plan.images), **_on_test(folder, runs[0])},
-        "floors": _floors([run.results for run in runs]),
+        "floors": _floors([run.results for run in runs], len(runs) // (runs[0].recipe.data.folds or 1)),
         "calibration": calibration({PART: (logits_NK, found.labels_N)}, PART),
         "weights": runs[0].results["weights"],
         "timing": {"train_seconds": sum(run.results["timing"]["train_seconds"] for run in runs)},
@@ -119,16 +119,16 @@ def _on_test(folder: Path, run: RunFolder) -> dict[str, Any]:
     return {"test": evaluate(folder, "test")} if "test" in run.results["parts"] else {}
 
 
-def _floors(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Each simple method over all folds: every image judged where it was left out."""
+def _floors(results: Sequence[Mapping[str, Any]], seeds: int) -> dict[str, Any]:
+    """Each simple method over all folds: every image judged where it was left out, and counted once for all seeds of a fold."""
     floors: dict[str, Any] = {}
     for name, floor in results[0]["floors"].items():
         pairs = [(of_fold["floors"][name]["accuracy"], of_fold["parts"][PART]["n"]) for of_fold in results]
-        correct, n = sum(accuracy * n for accuracy, n in pairs), sum(n for _, n in pairs)
+        correct, n = sum(accuracy * n for accuracy, n in pairs) / seeds, sum(n for _, n in pairs) // seeds
         floors[name] = floor | {"accuracy": correct / n, "interval": wilson(correct, n)}
         for key in ("n", "only_model", "only_floor"):  # older folds have none
             if all(key in of_fold["floors"][name] for of_fold in results):
-                floors[name][key] = sum(of_fold["floors"][name][key] for of_fold in results)
+                floors[name][key] = round(sum(of_fold["floors"][name][key] for of_fold in results) / seeds)
     return floors
 
 

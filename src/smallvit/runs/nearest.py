@@ -18,6 +18,7 @@ from smallvit.console import bar, warn
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.model_file import digest, read_tensors, write_tensors
 from smallvit.evaluation.predictor import BATCH, Predictor
+from smallvit.planning.moved import current_place
 from smallvit.planning.plan import Plan, read_plan
 from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
@@ -37,6 +38,7 @@ class TrainingImages(NamedTuple):
     labels_M: Tensor
     class_names: Sequence[str]
     files: Sequence[str]  # what the data set calls them
+    home: Path | None = None  # the folder that these names are seen from, where they are files
 
     def nearest(self, features_ND: Tensor, k: int) -> list[tuple[Neighbour, ...]]:
         """For every image the k training images of the largest cosine, the nearest first."""
@@ -53,7 +55,9 @@ class TrainingImages(NamedTuple):
 
     def _neighbour(self, place: int, cosine: float) -> Neighbour:
         label = self.class_names[int(self.labels_M[place])]
-        return Neighbour(self.files[place], int(self.rows_M[place]), label, round(min(cosine, 1.0), 6))
+        path = self.home / self.files[place] if self.home else None
+        there = str(path) if path and path.is_file() else None
+        return Neighbour(self.files[place], int(self.rows_M[place]), label, round(min(cosine, 1.0), 6), there)
 
 
 def run_with_images(path: Path) -> RunFolder:
@@ -68,8 +72,10 @@ def run_with_images(path: Path) -> RunFolder:
 def training_images(run: RunFolder, predictor: Predictor, threads: int | None = None) -> TrainingImages:
     """As they were kept, or computed now: that takes the images, at the place where the run found them."""
     about = {"model": digest(run.path / "model.safetensors"), "data": run.recipe.data.fingerprint}
+    place = Path(current_place(run)).expanduser()
+    home = place if place.is_dir() else place.parent if place.is_file() else None  # a table names files beside it
     if kept := _read(run.path / KEPT, about):
-        return kept
+        return kept._replace(home=home)
     try:
         plan = read_plan(run)
     except RunError as error:
@@ -81,7 +87,7 @@ def training_images(run: RunFolder, predictor: Predictor, threads: int | None = 
         write_tensors(run.path / KEPT, tensors, about | {"class_names": found.class_names, "files": found.files})
     except RunError as error:  # a folder that may only be read
         warn(f"{error}: the features of the training images are computed anew each time")
-    return found
+    return found._replace(home=home)
 
 
 def _computed(predictor: Predictor, plan: Plan) -> TrainingImages:

@@ -46,9 +46,8 @@ def about(judged: Judged, runs: Sequence[RunFolder], logits_NK: Tensor, class_na
 
 def in_words(judged: Mapping[str, Any], n: int) -> list[str]:
     """The same for the user, a line each."""
-    what = f"the run's own {judged['part']} part" if judged["of_the_run"] else (
-        "all of them" if judged["part"] == "all" else f"their {judged['part']} part"
-    )  # fmt: skip
+    whose = "of the run's own images" if judged["of_the_run"] else "of them"
+    what = f"all {whose}" if judged["part"] == "all" else f"the {judged['part']} part {whose}"
     lines = [f"judged: {what}, {several(n, 'image')}"]
     if (seen := judged["trained_on"]) is None:
         lines.append(f"how many of them it was trained on cannot be said: {judged['unknown_because']}")

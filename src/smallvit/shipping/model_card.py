@@ -100,11 +100,9 @@ def _judged(results: Mapping[str, Any], name: str, models: int) -> dict[str, Any
         return told
     result = results["parts"][part]
     label = name if models == 1 else f"{models} models of {name}"
-    score, floors = run_score(label, result, 0), floor_scores(results["floors"])
-    of_folds = part == "left_out" and models > 1
-    told["sentence"] = (
-        state_of_folds(score._replace(replicates=models), result["n"]) if of_folds else state(score, part, result["n"])
-    )
+    folds = results.get("folds", 0) if part == "left_out" else 0
+    score, floors = run_score(label, result, folds=folds), floor_scores(results["floors"])
+    told["sentence"] = state_of_folds(score, result["n"]) if folds else state(score, part, result["n"])
     told["scores"] = [score, *floors]
     told["beside"] = against_floors(score, floors).text
     told["worst"] = [
