@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,14 +14,16 @@ from processes import Command, Warm
 from tiny_runs import Reference, assert_same_run, command, records
 
 from helpers import run_here
-from smallvit.runs.ownership import sole_owner
+from smallvit.runs.ownership import owner_in_words, sole_owner
 
 KILLED = -signal.SIGKILL
 
 
 def assert_refused(ended: Command, folder: Path) -> None:
     assert ended.wait() == 1, ended.output
-    assert f"smallvit: another process is at work on {folder}: wait for it, or stop it first" in ended.output
+    who = owner_in_words(folder)
+    assert who.startswith("process ")
+    assert f"smallvit: {who} is at work on {folder}: wait for it, or stop it first" in ended.output
     assert "Traceback" not in ended.output
 
 
@@ -164,4 +168,5 @@ def test_demo_that_is_running_is_not_replaced(reference: Reference, tmp_path: Pa
             outcome = run_here("demo", "--quick", "--out", group)
             assert content(group) == before
         assert outcome.status == 1
-        assert outcome.err == f"smallvit: another process is at work on {held}: wait for it, or stop it first\n"
+        who = f"process {os.getpid()} on {socket.gethostname()}"
+        assert outcome.err == f"smallvit: {who} is at work on {held}: wait for it, or stop it first\n"

@@ -132,7 +132,7 @@ def test_one_process_at_a_time(smallvit_command: Warm, reference: Reference, tmp
     first.wait_until(lambda: (folder / "metrics.jsonl").exists())
     second = smallvit_command.start("resume", folder)
     assert second.wait() == 1
-    assert "another process" in second.output and "Traceback" not in second.output
+    assert f"process {first.pid} on " in second.output and "Traceback" not in second.output
     assert first.wait() == 0, first.output
     assert_same_run(folder, reference("vit"))
 
