@@ -10,6 +10,7 @@ A case that ends the process itself (a signal, or more memory than MOST_MB) is t
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import shutil
 import sys
@@ -24,9 +25,8 @@ import atheris
 WATCHED = ["smallvit", "PIL"]
 with atheris.instrument_imports(include=WATCHED):
     import readers
-
-from fuzz import added, place_of
-from storing import store, stored
+    from fuzz import added, place_of
+    from storing import store, stored
 
 SECONDS_WARNED = 60
 MOST_MB = 4096
@@ -74,8 +74,12 @@ def main() -> None:
 def keep(name: str, found: dict[str, Any]) -> None:
     figures = stored("guided").get("readers", {})
     figures[name] = added(figures.get(name, {}), found)
-    versions = {"atheris": atheris.__version__} if hasattr(atheris, "__version__") else {}
-    store("guided", {**versions, "readers": figures}, "python benchmarks/reliability/guided.py READER --cases 20000")
+    version = importlib.metadata.version("atheris")
+    store(
+        "guided",
+        {"atheris": version, "readers": figures},
+        "python benchmarks/reliability/guided.py READER --cases 20000",
+    )
     print(name, found, flush=True)
 
 

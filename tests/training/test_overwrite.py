@@ -46,8 +46,10 @@ def test_running_run_goes_on(smallvit_command: Warm, reference: Reference, tmp_p
     folder = tmp_path / "run"
     first = smallvit_command.start(*command("vit"), "--out", folder)
     first.wait_until(lambda: (folder / "metrics.jsonl").exists())
+    first.send(signal.SIGSTOP)  # or it might end while the second one is patient
     second = smallvit_command.start(*command("vit", epochs=2), "--out", folder, "--overwrite")
     assert_refused(second, folder)
+    first.send(signal.SIGCONT)
     assert first.wait() == 0, first.output
     assert_same_run(folder, reference("vit"))
 
@@ -63,8 +65,10 @@ def test_run_that_was_started_while_the_other_one_planned(
     second.wait_until(lambda: "T (stopped)" in Path(f"/proc/{second.pid}/status").read_text())
     first = smallvit_command.start(*command("vit"), "--out", folder, "--overwrite")
     first.wait_until(lambda: bool((folder / "metrics.jsonl").exists() and len(records(folder)) < 5))
+    first.send(signal.SIGSTOP)
     second.send(signal.SIGCONT)
     assert_refused(second, folder)
+    first.send(signal.SIGCONT)
     assert first.wait() == 0, first.output
     assert_same_run(folder, reference("vit"))
 
@@ -129,7 +133,9 @@ def test_group_with_one_run_at_work(
     group = stopped_group(reference, tmp_path / "group")
     first = smallvit_command.start("resume", group / "seed-1")
     first.wait_until(lambda: (group / "seed-1" / "metrics.jsonl").exists())
+    first.send(signal.SIGSTOP)
     assert_refused(smallvit_command.start(*command("vit"), *new, "--out", group, "--overwrite"), group / "seed-1")
+    first.send(signal.SIGCONT)
     assert first.wait() == 0, first.output
     for name in ("seed-0", "seed-1"):
         assert_same_run(group / name, reference("sgd"))

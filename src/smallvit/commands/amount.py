@@ -8,6 +8,7 @@ import typer
 
 from smallvit.commands import STARTED
 from smallvit.commands.options import Spec, announce, asked_for, flag, takes
+from smallvit.console import tell
 from smallvit.errors import UsageError
 
 
@@ -37,7 +38,7 @@ def curve(**given: Any) -> None:
         typer.echo(json.dumps(found.as_dict() | {"folder": str(found.folder)}, indent=1))
     elif not given["quiet"]:
         shares_table([(point.share, point.images, point.accuracies) for point in found.points])
-        typer.echo(f"{found.sentence}\nreport: {found.folder / 'report.html'}")
+        tell(f"{found.sentence}\nreport: {found.folder / 'report.html'}")
 
 
 def _numbers(text: str | None) -> list[float] | None:
