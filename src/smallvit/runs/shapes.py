@@ -335,12 +335,25 @@ class Record(Progress):
     effective_rank: float | None = None
 
 
-SHAPES: dict[str, type[BaseModel]] = {
+class MovedFile(Stored):
+    source: str
+
+
+class CurveFile(Stored):
+    shares: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=2)]
+    seeds: Annotated[int, Field(ge=1)]
+
+
+KINDS: dict[str, Any] = {
     "recipe.json": RecipeFile,
     "split.json": SplitFile,
     "results.json": ResultsFile,
     "probe.json": ProbeFile,
     "decision.json": DecisionFile,
     "group.json": GroupFile,
+    "moved.json": MovedFile,
+    "curve.json": CurveFile,
+    "floors.json": dict[str, StoredFloor],
+    "env.json": dict[str, str | int],
 }
-FLOORS = TypeAdapter(dict[str, StoredFloor])
+SHAPES: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from smallvit.errors import RunError
-from smallvit.runs.shapes import FLOORS, SHAPES, Record
+from smallvit.runs.shapes import SHAPES, Record
 
 Kind = TypeVar("Kind", bound=BaseModel)
 MOST_BYTES = 1 << 30
@@ -27,10 +27,8 @@ def read_json(file: Path, *needed: str) -> dict[str, Any]:
     if missing := [key for key in needed if key not in tree]:
         raise RunError(f"{file} is damaged: it has no {', '.join(missing)}")
     try:
-        if file.name == "floors.json":
-            FLOORS.validate_python(tree)
-        elif file.name in SHAPES:
-            SHAPES[file.name].model_validate(tree)
+        if file.name in SHAPES:
+            SHAPES[file.name].validate_python(tree)
     except ValidationError as error:
         raise RunError(f"{file} is damaged: {first_mistake(error)}") from None
     return tree
