@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from smallvit.recipe import flat, validate
 
@@ -342,18 +342,3 @@ class MovedFile(Stored):
 class CurveFile(Stored):
     shares: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=2)]
     seeds: Annotated[int, Field(ge=1)]
-
-
-KINDS: dict[str, Any] = {
-    "recipe.json": RecipeFile,
-    "split.json": SplitFile,
-    "results.json": ResultsFile,
-    "probe.json": ProbeFile,
-    "decision.json": DecisionFile,
-    "group.json": GroupFile,
-    "moved.json": MovedFile,
-    "curve.json": CurveFile,
-    "floors.json": dict[str, StoredFloor],
-    "env.json": dict[str, str | int],
-}
-SHAPES: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}

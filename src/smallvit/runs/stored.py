@@ -10,15 +10,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from smallvit.errors import RunError
-from smallvit.runs.shapes import SHAPES, Record
+from smallvit.runs.shapes import (
+    CurveFile,
+    DecisionFile,
+    GroupFile,
+    MovedFile,
+    ProbeFile,
+    RecipeFile,
+    Record,
+    ResultsFile,
+    SplitFile,
+    StoredFloor,
+)
 
 Kind = TypeVar("Kind", bound=BaseModel)
 MOST_BYTES = 1 << 30
 LONGEST_SHOWN = 60  # of a value in an error
+KINDS: dict[str, Any] = {
+    "recipe.json": RecipeFile,
+    "split.json": SplitFile,
+    "results.json": ResultsFile,
+    "probe.json": ProbeFile,
+    "decision.json": DecisionFile,
+    "group.json": GroupFile,
+    "moved.json": MovedFile,
+    "curve.json": CurveFile,
+    "floors.json": dict[str, StoredFloor],
+    "env.json": dict[str, str | int],
+}
+SHAPES: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
 
 
 def read_json(file: Path, *needed: str) -> dict[str, Any]:
