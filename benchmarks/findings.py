@@ -24,6 +24,7 @@ from smallvit.console import quiet, say
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.judge import judge
+from smallvit.runs.atomic import write_text
 
 STORE = Path(__file__).parent.parent / "docs" / "results" / "diagnosis-numbers.json"
 ARRAYS = {"heads": ("selectivity", "twin"), "self_similarity": ("steps",)}  # what sentences count in
@@ -42,7 +43,7 @@ def main() -> None:
         if name not in stored and Run(path).finished:
             say(name)
             stored[name] = measured(path, asked.against, asked.images)
-            STORE.write_text(json.dumps(stored, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+            write_text(STORE, json.dumps(stored, indent=None, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     print_all(stored)
 
 

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from smallvit.runs.atomic import write_text
+
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results" / "memory.json"
 WITHIN = 0.25  # of what was measured
@@ -71,7 +73,7 @@ def main() -> None:
     for case in CASES:
         if case.key not in found:
             found[case.key] = {**case._asdict(), **measure(case)}
-            given.store.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            write_text(given.store, json.dumps(found, indent=1) + "\n")
         one = found[case.key]
         print(
             f"{case.key}: foreseen {one['foreseen'] / 1e6:.0f} MB, measured {one['measured'] / 1e6:.0f} MB "

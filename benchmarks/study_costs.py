@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from smallvit.runs.atomic import write_text
+
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results" / "study-costs.json"
 SETS = {
@@ -52,7 +54,7 @@ def main() -> None:
 
 def write(store: Path, stored: Mapping[str, Any]) -> None:
     command = "OMP_NUM_THREADS=1 python benchmarks/study_costs.py --data DATA"
-    store.write_text(json.dumps({"command": command, "machine": "one thread of an AMD EPYC (AVX2), beside other work", **stored}, indent=1) + "\n")  # fmt: skip
+    write_text(store, json.dumps({"command": command, "machine": "one thread of an AMD EPYC (AVX2), beside other work", **stored}, indent=1) + "\n")  # fmt: skip
 
 
 def stages_of(study: Any) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ def one_folder(place: Path) -> str:
     command(*TRAIN, "--out", place / "alone")
     ended = together((*TRAIN, "--out", place / "both"), (*TRAIN, "--out", place / "both"))
     good, refused = sorted(ended)
-    if good[0] != 0 or refused[0] != 1 or not any(word in refused[1] for word in ("another process", "already used")):
+    if good[0] != 0 or refused[0] != 1 or not any(word in refused[1] for word in ("is at work on", "already used")):
         return f"ended with {[status for status, _ in ended]}: {refused[1][-200:]}"
     return "" if results_of(place / "both") == results_of(place / "alone") else "other weights"
 

@@ -52,16 +52,12 @@ class Started:
     def kill(self) -> None:
         """kill -9, with all that it started, also what is in a session of its own."""
         assert self.process.pid is not None
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGSTOP)  # it starts nothing more while its family is counted
-        killed = list(family(self.process.pid))
+        killed = list(halted(self.process.pid))
         for pid in killed:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.join()
-        while any(
-            map(lives, killed)
-        ):  # until it is taken apart, which takes a while on a busy machine, it holds its locks
+        while any(map(lives, killed)):  # until it is taken apart, which takes a while on a busy machine
             time.sleep(0.01)
 
     def done(self, timeout: float = 300) -> Done:
@@ -84,25 +80,33 @@ def command(*words: Any, timeout: float = 300, **environment: str) -> Done:
     return start(*words, **environment).done(timeout)
 
 
-def lives(pid: int) -> bool:
-    """Not ended, or ended and not yet taken apart; a process that nobody has asked for (Z) holds nothing any more."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def halted(pid: int) -> Iterator[int]:
+    """A process and all that it started, each at rest before its children are counted.
 
-
-def family(pid: int) -> Iterator[int]:
-    """A process and all that it started."""
+    A signal does not end a fork that is under way, which takes milliseconds where much is in memory: a child that appears
+    after the count would outlive the kill, hold its run, and the resumed group would be refused.
+    """
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    while any(status(task)[0] not in "TZX" for task in Path(f"/proc/{pid}/task").glob("*")):
+        time.sleep(0.001)
     yield pid
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue
-            if parent == pid:
-                yield from family(int(entry.name))
+        if entry.name.isdigit() and status(entry)[1] == str(pid):
+            yield from halted(int(entry.name))
+
+
+def lives(pid: int) -> bool:
+    """Not ended, or ended and not yet taken apart; a process that nobody has asked for (Z) holds nothing any more."""
+    return status(Path(f"/proc/{pid}"))[0] not in "ZX"
+
+
+def status(entry: Path) -> list[str]:
+    """What /proc says of a process or a thread after its name: its state, its parent, ...; X where it is gone."""
+    try:
+        return (entry / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X", ""]
 
 
 # ---- in the child --------------------------------------------------------------------------------------
@@ -163,12 +167,14 @@ class _Fork:
 
 
 def _forked(self: Any, path: Path) -> None:
-    """`smallvit resume FOLDER --quiet` as a child of the group, in a session of its own."""
+    """`executor.Process`: a child of the group, in a session of its own."""
     pid = os.fork()
     if not pid:
         os.setsid()
         os.closerange(3, 1024)  # as a process that is started anew: a lock of the group is not the run's
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        _child(["resume", str(path), "--quiet"], {}, [str(path / "log.txt")] * 2)
+        from smallvit.runs.executor import words_for
+
+        _child(words_for(path), {}, [str(path / "log.txt")] * 2)
     self.child = _Fork(pid)

@@ -76,6 +76,12 @@ def pieces() -> Iterator[tuple[str, str]]:
             "files not whole",
         ]
         yield "kills", table(headings, rows)
+    if found := stored("dying"):
+        rows = [
+            [memory, len(times), sum(seconds > 0 for seconds in times), f"{min(times):.2f} to {max(times):.2f}"]
+            for memory, times in found["held"].items()
+        ]
+        yield "dying", table(["memory of the process, MB", "kills", "still held at once", "for seconds"], rows)
     for where in ("one process", "group"):
         if found := stored("soak").get(where):
             each = {

@@ -27,6 +27,8 @@ class Reader(NamedTuple):
     cases: st.SearchStrategy[Any]
     read: Callable[[Any], object]
     allowed: tuple[type[Exception], ...]
+    examples: tuple[bytes, ...]  # what fuzzing that is guided by coverage begins with (guided.py)
+    read_bytes: Callable[[bytes], object] | None = None  # where a case is not the bytes of a file
 
 
 # ---- bytes -------------------------------------------------------------------------------------------
@@ -76,7 +78,8 @@ def pictures(keys: list[str], suffix: str) -> Callable[[Path], Reader]:
             read_header(path)
             read_image(path, 16, "crop", 3)
 
-        return Reader(mutated([whole(key) for key in keys]), _file_reader(place, suffix, read), (Unreadable,))
+        files = [whole(key) for key in keys]
+        return Reader(mutated(files), _file_reader(place, suffix, read), (Unreadable,), tuple(files))
 
     return make
 
@@ -115,7 +118,8 @@ def arrays(place: Path) -> Reader:
         read_header(path)
         read_image(path, 16, "crop", 1)
 
-    return Reader(st.one_of(mutated([whole("grey.npy")]), headers), _file_reader(place, ".npy", read), (Unreadable,))
+    file = whole("grey.npy")
+    return Reader(st.one_of(mutated([file]), headers), _file_reader(place, ".npy", read), (Unreadable,), (file,))
 
 
 def archives(place: Path) -> Reader:
@@ -129,7 +133,7 @@ def archives(place: Path) -> Reader:
             class_names=np.array(["a", "b"]),
         )
         samples.append(buffer.getvalue())
-    return Reader(mutated(samples), _file_reader(place, ".npz", npz_source), (DataError,))
+    return Reader(mutated(samples), _file_reader(place, ".npz", npz_source), (DataError,), tuple(samples))
 
 
 # ---- words -------------------------------------------------------------------------------------------
@@ -146,7 +150,8 @@ def tables(place: Path) -> Reader:
         st.lists(line, max_size=6),
     ).map(lambda parts: "\n".join([parts[0], *parts[1]]))
     content = st.one_of(text.map(lambda one: one.encode("utf-8", "surrogatepass")), st.binary(max_size=200))
-    return Reader(content, _file_reader(place, ".csv", list_table), (DataError,))
+    examples = (b"path,label,split,group\na/1.png,a,train,x\n", b"path;label\na;b\n")
+    return Reader(content, _file_reader(place, ".csv", list_table), (DataError,), examples)
 
 
 VALUES = st.one_of(
@@ -180,7 +185,8 @@ def recipes(place: Path) -> Reader:
     )
     lines = st.lists(st.tuples(st.sampled_from(keys), value).map(lambda pair: f"{pair[0]} = {pair[1]}"), max_size=4)
     content = st.one_of(lines.map(lambda some: "\n".join(some).encode()), st.binary(max_size=80))
-    return Reader(content, _file_reader(place, ".toml", build_recipe), (UsageError,))
+    example = b'epochs = 3\n[model]\nname = "vit_pico"\n[optimizer]\nlr = 0.1\n'
+    return Reader(content, _file_reader(place, ".toml", build_recipe), (UsageError,), (example,))
 
 
 # ---- run folders -------------------------------------------------------------------------------------
@@ -202,15 +208,24 @@ def run_folders(place: Path) -> Reader:
 
     def read(given: tuple[Path, list[int], Any]) -> None:
         file, way, value = given
+        read_with(file, _changed(files[file].decode(), way, value).encode("utf-8", "replace"))
+
+    def read_bytes(content: bytes) -> None:
+        """The first byte says which file it is."""
+        if content:
+            read_with(sorted(files)[content[0] % len(files)], content[1:])
+
+    def read_with(file: Path, changed: bytes) -> None:
         for path, content in files.items():
             path.write_bytes(content)
-        file.write_text(_changed(files[file].decode(), way, value), encoding="utf-8", errors="replace")
+        file.write_bytes(changed)
         final_members(folder)
         opened = Run(run)
         _ = opened.recipe, opened.choices, opened.results, opened.metrics
         collect([opened])
 
-    return Reader(case, read, (RunError,))
+    examples = tuple(bytes([number]) + files[file] for number, file in enumerate(sorted(files)))
+    return Reader(case, read, (RunError,), examples, read_bytes)
 
 
 def _changed(text: str, way: list[int], value: Any) -> str:
@@ -250,7 +265,8 @@ def model_files(place: Path) -> Reader:
     cases = st.one_of(
         mutated([head]).map(lambda changed: changed + tensors), st.tuples(st.integers(0, 40), ANY).map(with_value)
     )
-    return Reader(cases, _file_reader(place, ".safetensors", load_model), (RunError,))
+    read = _file_reader(place, ".safetensors", load_model)
+    return Reader(cases, read, (RunError,), (head,), lambda changed: read(changed + tensors))
 
 
 READERS: dict[str, Callable[[Path], Reader]] = {

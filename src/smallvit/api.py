@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -27,7 +28,7 @@ from smallvit.recipe import FLAGS, Recipe
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
 from smallvit.runs.difference import tell_difference
-from smallvit.runs.execution import check_logs, resume_run, run_planned, train_along
+from smallvit.runs.execution import check_logs, resume_run, run_planned, tell_finished, train_along
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
@@ -36,7 +37,7 @@ from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
 from smallvit.runs.longer import changed_by, run_longer
 from smallvit.runs.members import final_members, is_folds, is_group
 from smallvit.runs.origin import command_line, default_folder
-from smallvit.runs.ownership import sole_owner
+from smallvit.runs.ownership import patient, sole_owner
 from smallvit.runs.places import LOCAL, check_place
 from smallvit.runs.prediction import embed, embeddings, nearest, predict, predict_proba
 from smallvit.runs.relocation import relocate
@@ -258,14 +259,14 @@ def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
 
 def resume(
     folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True, on: str = LOCAL,
-    data: str | Path | None = None,
+    data: str | Path | None = None, wait: bool = False,
 ) -> list[Run]:  # fmt: skip
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway.
 
-    `data` is where its images are now, if they were moved.
+    `data` is where its images are now, if they were moved. `wait` for a process that is at work on it, instead of refusing.
     """
     folder = Path(folder)
-    with quiet(not show_progress):
+    with quiet(not show_progress), patient() if wait else nullcontext():
         relocate(folder, data)
         if is_tuning(folder):
             return [Run(resume_tuning(folder, on).final.path)]
@@ -286,9 +287,7 @@ def resume(
             return [Run(folder)]
         run = Run(folder)
         if run.finished:
-            say(f"{folder} is already finished")
-            if not (folder / "report.html").is_file():
-                report([run], folder / "report.html")
+            tell_finished(run)
             return [run]
         world = join()
         with quiet(not show_progress or not world.writes):

@@ -65,6 +65,23 @@ def test_it_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
     assert read_curve(copy).as_dict() == before
 
 
+@pytest.mark.parametrize("shares", [["x", 1], [], [0.5], [0.5, float("nan")], [0.5, 2], 3])
+def test_a_curve_that_was_tampered_with(folder: Path, tmp_path: Path, shares: object) -> None:
+    copy = shutil.copytree(folder, tmp_path / "curve")
+    (copy / "curve.json").write_text(json.dumps({"shares": shares, "seeds": 1}))
+    fails(run_here("report", copy), 1, "curve.json")
+
+
+def test_shares_of_other_numbers_of_seeds(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "curve")
+    group = json.loads((copy / "group.json").read_text())
+    shutil.copytree(copy / "share-1-seed-0", copy / "more")
+    group["members"].append("more")
+    group["axes"]["more"] = {**group["axes"]["share-1-seed-0"], "seed": 1}
+    (copy / "group.json").write_text(json.dumps(group))
+    fails(run_here("report", copy), 1, "not the same number of seeds")
+
+
 def test_what_cannot_be(tmp_path: Path) -> None:
     photos = make_folder(tmp_path / "photos", {"cat": 10, "dog": 10})
     fails(run_here("curve", photos, "--shares", "0.5,x"), 2, "--shares 0.5,x", "give numbers")

@@ -12,6 +12,7 @@ from PIL import Image
 from helpers import PROJECT, run_here
 from smallvit.report.answers import write_predictions
 from smallvit.report.cells import file_cell, name_cell
+from smallvit.report.tables import probe_table
 from smallvit.types import Prediction
 
 NAMES = [
@@ -61,6 +62,14 @@ def test_a_terminal_obeys_no_name(tmp_path: Path) -> None:
     assert done.status == 1
     assert not {"\x1b", "\x07"} & {*done.out, *done.err}
     assert "\\x1b[2Jx.png" in done.out and "\\x1b]0;title\\x07broken.png" in done.err
+
+
+def test_a_table_obeys_no_title(capsys: pytest.CaptureFixture[str]) -> None:
+    """The title of a table has the path that was given, or the part that a stranger's file names."""
+    judged = {"label": "k-NN", "n": 4, "accuracy": 0.5, "interval": [0.1, 0.9], "why": "so"}
+    probe_table({"part": "[red]test\x1b[2J", "knn": judged, "floors": {}})
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "[red]test\\x1b[2J" in shown
 
 
 def test_an_error_with_a_name_of_control_characters(tmp_path: Path) -> None:

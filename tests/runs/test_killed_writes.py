@@ -77,6 +77,18 @@ def test_the_next_report_removes_what_a_killed_one_left(finished: Path) -> None:
     assert not left.exists() and under_way.exists()  # a process that lives may be writing it
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_a_part_of_a_process_that_has_ended_and_was_not_asked_for(tmp_path: Path) -> None:
+    """In a container without an init the runs that a killed group leaves stay in the list of processes when they end."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        state = Path(f"/proc/{child.pid}/stat")
+        while ") Z " not in state.read_text():
+            time.sleep(0.01)
+        (tmp_path / f".a.{child.pid}.part").touch()
+        with sole_owner(tmp_path):
+            assert {path.name for path in tmp_path.iterdir()} == {"state"}
+
+
 def test_an_old_part_goes_even_if_another_process_has_its_number(tmp_path: Path) -> None:
     left = tmp_path / f".a.{os.getppid()}.part"
     left.touch()

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import smallvit
-from helpers import fails, make_folder, noise_image, run_here
+from helpers import PROJECT, fails, make_folder, noise_image, run_here
 from smallvit.errors import DataError, RunError, UsageError
 
 QUICK: dict[str, Any] = {"epochs": 1, "threads": 1, "model": "vit_pico", "show_progress": False, "val": 0.2}
@@ -116,3 +116,9 @@ def test_what_it_has_seen_is_not_known_where_its_images_are_gone(
     make_folder(tmp_path / "other", {"cat": 3, "dog": 2})
     done = run_here("evaluate", run.path, "--data", tmp_path / "other")
     assert done.status == 0 and "how many of them it was trained on cannot be said" in done.out
+
+
+def test_a_place_that_is_none_is_named(tmp_path: Path) -> None:
+    run = shutil.copytree(PROJECT / "tests" / "runs_0_1" / "finished", tmp_path / "run")
+    (run / "moved.json").write_text('{"source": 3}')
+    fails(run_here("diagnose", run, "--images", "8"), 1, "moved.json", "source = 3")

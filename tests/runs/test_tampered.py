@@ -74,6 +74,7 @@ def change(file: Path, key: str, value: Any) -> None:
         ("recipe.json", "explained", {"chosen": [{}], "left_out": []}),
         ("recipe.json", "cautions", [1]),
         ("recipe.json", "curves", {"objective": [{}], "aux": []}),
+        ("env.json", "smallvit", ["0.1"]),
         ("split.json", "class_names", "cats"),
         ("split.json", "parts.train.rows", [1, "2"]),
         ("split.json", "parts.train.n", 10**30),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,14 +14,16 @@ from processes import Command, Warm
 from tiny_runs import Reference, assert_same_run, command, records
 
 from helpers import run_here
-from smallvit.runs.ownership import sole_owner
+from smallvit.runs.ownership import owner_in_words, sole_owner
 
 KILLED = -signal.SIGKILL
 
 
 def assert_refused(ended: Command, folder: Path) -> None:
     assert ended.wait() == 1, ended.output
-    assert f"smallvit: another process is at work on {folder}: wait for it, or stop it first" in ended.output
+    who = owner_in_words(folder)
+    assert who.startswith("process ")
+    assert f"smallvit: {who} is at work on {folder}: wait for it, or stop it first" in ended.output
     assert "Traceback" not in ended.output
 
 
@@ -42,8 +46,10 @@ def test_running_run_goes_on(smallvit_command: Warm, reference: Reference, tmp_p
     folder = tmp_path / "run"
     first = smallvit_command.start(*command("vit"), "--out", folder)
     first.wait_until(lambda: (folder / "metrics.jsonl").exists())
+    first.send(signal.SIGSTOP)  # or it might end while the second one is patient
     second = smallvit_command.start(*command("vit", epochs=2), "--out", folder, "--overwrite")
     assert_refused(second, folder)
+    first.send(signal.SIGCONT)
     assert first.wait() == 0, first.output
     assert_same_run(folder, reference("vit"))
 
@@ -59,8 +65,10 @@ def test_run_that_was_started_while_the_other_one_planned(
     second.wait_until(lambda: "T (stopped)" in Path(f"/proc/{second.pid}/status").read_text())
     first = smallvit_command.start(*command("vit"), "--out", folder, "--overwrite")
     first.wait_until(lambda: bool((folder / "metrics.jsonl").exists() and len(records(folder)) < 5))
+    first.send(signal.SIGSTOP)
     second.send(signal.SIGCONT)
     assert_refused(second, folder)
+    first.send(signal.SIGCONT)
     assert first.wait() == 0, first.output
     assert_same_run(folder, reference("vit"))
 
@@ -125,7 +133,9 @@ def test_group_with_one_run_at_work(
     group = stopped_group(reference, tmp_path / "group")
     first = smallvit_command.start("resume", group / "seed-1")
     first.wait_until(lambda: (group / "seed-1" / "metrics.jsonl").exists())
+    first.send(signal.SIGSTOP)
     assert_refused(smallvit_command.start(*command("vit"), *new, "--out", group, "--overwrite"), group / "seed-1")
+    first.send(signal.SIGCONT)
     assert first.wait() == 0, first.output
     for name in ("seed-0", "seed-1"):
         assert_same_run(group / name, reference("sgd"))
@@ -164,4 +174,5 @@ def test_demo_that_is_running_is_not_replaced(reference: Reference, tmp_path: Pa
             outcome = run_here("demo", "--quick", "--out", group)
             assert content(group) == before
         assert outcome.status == 1
-        assert outcome.err == f"smallvit: another process is at work on {held}: wait for it, or stop it first\n"
+        who = f"process {os.getpid()} on {socket.gethostname()}"
+        assert outcome.err == f"smallvit: {who} is at work on {held}: wait for it, or stop it first\n"

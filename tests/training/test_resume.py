@@ -130,9 +130,11 @@ def test_one_process_at_a_time(smallvit_command: Warm, reference: Reference, tmp
     folder = tmp_path / "run"
     first = smallvit_command.start(*command("vit"), "--out", folder)
     first.wait_until(lambda: (folder / "metrics.jsonl").exists())
+    first.send(signal.SIGSTOP)  # or it might end while the second one is patient
     second = smallvit_command.start("resume", folder)
     assert second.wait() == 1
-    assert "another process" in second.output and "Traceback" not in second.output
+    assert f"process {first.pid} on " in second.output and "Traceback" not in second.output
+    first.send(signal.SIGCONT)
     assert first.wait() == 0, first.output
     assert_same_run(folder, reference("vit"))
 

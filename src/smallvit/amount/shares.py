@@ -152,6 +152,8 @@ def read_curve(folder: Path) -> Curve:
     """From the finished runs of the folder."""
     shares = [float(share) for share in read_json(folder / FILE, "shares", "seeds")["shares"]]
     said = [[read_said(run) for run in runs_of(folder, share)] for share in shares]
+    if len({len(of_share) for of_share in said}) > 1:
+        raise RunError(f"{folder}: its shares have not the same number of seeds")
     rows = said[0][0].rows_N
     if any(len(one.rows_N) != len(rows) or (one.rows_N != rows).any() for of_share in said for one in of_share):
         raise RunError(f"{folder}: its runs were not judged on the same images")

@@ -9,6 +9,7 @@ import typer
 from smallvit.commands import STARTED
 from smallvit.commands.early import refuse_data
 from smallvit.commands.options import Spec, announce, asked_for, flag, takes
+from smallvit.console import tell
 from smallvit.errors import UsageError
 
 
@@ -39,7 +40,7 @@ def curve(**given: Any) -> None:
         typer.echo(json.dumps(found.as_dict() | {"folder": str(found.folder)}, indent=1))
     elif not given["quiet"]:
         shares_table([(point.share, point.images, point.accuracies) for point in found.points])
-        typer.echo(f"report: {found.folder / 'report.html'}")  # its sentence was told when the last run had ended
+        tell(f"report: {found.folder / 'report.html'}")  # its sentence was told when the last run had ended
 
 
 def _numbers(text: str | None) -> list[float] | None:

@@ -85,9 +85,9 @@ def evaluate(
             own = part or api.usual_part(folder)
             evaluation_table(scores, api.floors_for(folder, own), own.replace("_", " "))
         for line in in_words(judged, scores["n"]) if judged else ():
-            typer.echo(line)
+            tell(line)
         if reject is not None:
-            typer.echo("\n".join(rejection_sentences(found["reject"])))
+            tell("\n".join(rejection_sentences(found["reject"])))
 
 
 def predict(

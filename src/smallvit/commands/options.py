@@ -26,6 +26,7 @@ On = Annotated[
         help="Where several runs are trained: processes here, or a Ray cluster that sees the folder.",
     ),
 ]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for a process that is at work on it; else it is refused.")]
 Log = Annotated[str | None, typer.Option("--log", help="Also log to tensorboard, wandb, or tensorboard,wandb.")]
 OwnThreads = Annotated[
     int | None, typer.Option("--threads", min=1, max=1024, help="CPU threads; default as the run had.")

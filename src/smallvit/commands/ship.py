@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from smallvit.commands.options import Moved, Quiet, RunOrGroup, announce
+from smallvit.console import tell
 
 
 def export(
@@ -44,4 +45,4 @@ def export(
 
     made = api.export(folder, format, out, images=images, data=data, overwrite=overwrite, show_progress=not quiet)
     if not quiet:
-        typer.echo(made.path)
+        tell(str(made.path))

@@ -18,6 +18,7 @@ from smallvit.commands.options import (
     Quiet,
     RunFolder,
     Spec,
+    Wait,
     announce,
     asked_for,
     flag,
@@ -132,8 +133,9 @@ def pretrain(**given: Any) -> None:
 
 
 def resume(
-    folder: RunFolder, jobs: Jobs = 1, on: On = "local", data: Moved = None, log: Log = None, quiet: Quiet = False
-) -> None:
+    folder: RunFolder, jobs: Jobs = 1, on: On = "local", data: Moved = None, log: Log = None, wait: Wait = False,
+    quiet: Quiet = False,
+) -> None:  # fmt: skip
     """Go on after a crash, a kill or Ctrl-C: the result is the one it would have had anyway."""
     refuse_no_run(folder)
     announce(quiet)
@@ -141,7 +143,7 @@ def resume(
     from smallvit.commands.study import show_study
     from smallvit.studies.record import is_study, open_study
 
-    runs = api.resume(folder, jobs=jobs, on=on, log=log, show_progress=not quiet, data=data)
+    runs = api.resume(folder, jobs=jobs, on=on, log=log, show_progress=not quiet, data=data, wait=wait)
     if is_study(folder):
         show_study(open_study(folder), quiet)
     else:

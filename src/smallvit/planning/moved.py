@@ -26,9 +26,7 @@ def current_place(run: RunFolder) -> str:
     first = run.recipe.data.source
     if not (run.path / FILE).is_file():
         return first
-    told = run.read(FILE, "source")["source"]
-    if not isinstance(told, str):
-        raise RunError(f"{run.path / FILE} is damaged: source is no path")
+    told: str = run.read(FILE, "source")["source"]
     return told if _is_there(told) else first
 
 

@@ -21,8 +21,10 @@ WORST_CLASSES = 10
 def _table(title: str, *more: str) -> Any:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    # A path that was given, or the part that a stranger's file names: no markup, and no command to the terminal.
+    table = Table(title=Text(printable(title)), box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("")
     for heading in ("accuracy", "95 % interval", *more):
         table.add_column(heading, justify="right")

@@ -63,11 +63,14 @@ def _is_abandoned(part: Path, process: str | None) -> bool:
             return True
         if sys.platform != "win32":
             os.kill(int(process), 0)  # signal 0 asks whether it lives
+        state = (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        )
+        return state in ("Z", "X")  # it has ended, and nobody has asked how: so it stays in a container without an init
     except (ProcessLookupError, OverflowError):
         return True
-    except OSError:
-        pass
-    return False
+    except OSError:  # another user's, or a system without /proc
+        return False
 
 
 def write_text(path: Path, text: str) -> None:

@@ -88,7 +88,16 @@ def run_planned(
 def resume_run(run: RunFolder, logs: Sequence[LogType] = (), world: World = ALONE) -> None:
     """Go on with a run that is not finished."""
     with sole_owner(run.path) if world.writes else nullcontext():
-        execute(run, read_plan(run), logs, world=world)
+        if run.finished and world.size == 1:  # by the process that held it before
+            tell_finished(run)
+        else:
+            execute(run, read_plan(run), logs, world=world)
+
+
+def tell_finished(run: RunFolder) -> None:
+    say(f"{run.path} is already finished")
+    if not (run.path / "report.html").is_file():
+        report_runs([run], run.path / "report.html")
 
 
 def train_along(world: World) -> Path:

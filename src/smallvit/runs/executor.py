@@ -21,7 +21,7 @@ from smallvit.recipe import resolved
 from smallvit.runs.beside import Room
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import LOADING, ON_CLUSTER, following
-from smallvit.runs.ownership import is_owned
+from smallvit.runs.ownership import is_owned, owner_in_words
 from smallvit.training.session import stop_signals
 
 POLL_SECONDS = 0.3
@@ -180,11 +180,17 @@ class UnderWay:
 
 
 def wait_for_others(folders: Iterable[Path]) -> None:
-    """Runs of a command that was killed may still go on: they save what they have at their end, and it counts."""
+    """Runs of a command that was killed may still go on: they save what they have at their end, and it counts.
+
+    One that has not taken its folder yet is not seen here: whoever is started on that folder waits for it (`--wait`).
+    """
     told = False
     while owned := [path for path in folders if is_owned(path)]:
         if not told:
-            say(f"waiting for {', '.join(path.name for path in owned)}, which an earlier process started")
+            names = ", ".join(f"{path.name} ({owner_in_words(path)})" for path in owned)
+            say(
+                f"waiting for {names}, which an earlier command started; `kill` lets a process save what it has and stop"
+            )
             told = True
         time.sleep(1)
 
@@ -213,10 +219,13 @@ def tell_cores(folders: Sequence[Path], jobs: int) -> None:
 
 
 class Process:
-    """`smallvit resume FOLDER` as a child. What it says goes to log.txt in the folder."""
+    """`smallvit resume FOLDER` as a child. What it says goes to log.txt in the folder.
+
+    It waits for a run that an earlier, killed command has left at work there.
+    """
 
     def __init__(self, path: Path) -> None:
-        command = [sys.executable, "-m", "smallvit", "resume", str(path), "--quiet"]
+        command = [sys.executable, "-m", "smallvit", *words_for(path)]
         # Its own session: a Ctrl-C reaches us alone, and we tell the children.
         with (path / "log.txt").open("ab") as log:
             self.child = subprocess.Popen(
@@ -239,6 +248,10 @@ class Process:
 
     def stop(self) -> None:
         self.child.terminate()
+
+
+def words_for(path: Path) -> list[str]:
+    return ["resume", str(path), "--quiet", "--wait"]
 
 
 def child_path() -> str:

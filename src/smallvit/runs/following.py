@@ -142,7 +142,7 @@ class Bars:
         follower, bar = self.active.pop(path)
         self._show(follower, bar)
         if problem:  # its bar stays until the end
-            self.progress.update(bar, note=failure(problem))
+            self.progress.update(bar, note=console.printable(failure(problem)))
         else:
             self.over.append(bar)
         while self.over and len(self.over) + len(self.active) > MOST_SHOWN:

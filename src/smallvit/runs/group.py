@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from smallvit.errors import RunError
 from smallvit.planning.plan import Plan, write_plan
 from smallvit.runs.axes import Place
-from smallvit.runs.executor import Listed, run_all, tell_cores
+from smallvit.runs.executor import Listed, run_all, tell_cores, wait_for_others
 from smallvit.runs.folder import RunFolder, claimed, make_folder
 from smallvit.runs.members import add_member, is_group, members_of, read_group, write_group
 from smallvit.runs.places import LOCAL, place_called
@@ -85,6 +85,7 @@ def run_members(folder: Path, jobs: int, on: str = LOCAL) -> None:
             f"{folder} was stopped before all of its runs were planned ({', '.join(unplanned[:3])}): nothing was trained "
             "yet; give the command that started it again, with --overwrite"
         )
+    wait_for_others(members)
     waiting = [path for path in members if not RunFolder(path).finished]
     run_folders(waiting, jobs, on, go_on=f"smallvit resume {folder}")
 

@@ -6,10 +6,13 @@ the same name, another process would get a lock of its own.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
 
@@ -17,12 +20,26 @@ from smallvit.errors import RunError
 from smallvit.runs.atomic import remove_parts
 
 LOCK = Path("state", "lock")
+# A process that was killed holds its lock until the system has taken it apart, and whoever looks has it for a moment.
+USUAL_PATIENCE = 3.0
+LOOK_SECONDS = 0.05
+_patience: ContextVar[float] = ContextVar("patience", default=USUAL_PATIENCE)
+
+
+@contextmanager
+def patient(seconds: float = math.inf) -> Iterator[None]:
+    """Wait so long for a folder that another process holds, before it is refused."""
+    token = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(token)
 
 
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
-    """Hold the run; a second process is refused. The lock goes with its process, however that ends."""
-    with _held(folder) as file:
+    """Hold the run; a second process is refused, after a while. The lock goes with its process, however that ends."""
+    with _held(folder, _patience.get()) as file:
         for inside in (folder, folder / LOCK.parent, folder / "findings"):
             remove_parts(inside)
         with suppress(OSError):  # for those who look on; the lock is the lock
@@ -38,42 +55,64 @@ def this_host() -> str:
 
 def owner_of(folder: Path) -> str:
     """The machine on which a run is or was worked on; empty where nobody did."""
+    return _owner(folder)[0]
+
+
+def owner_in_words(folder: Path) -> str:
+    """For those who wait for it or want to stop it."""
+    host, process = _owner(folder)
+    return f"process {process} on {host}" if host and process.isdecimal() else "another process"
+
+
+def _owner(folder: Path) -> tuple[str, str]:
     try:
         with (folder / LOCK).open(encoding="utf-8", errors="replace") as file:
-            host = file.read(100).partition(" ")[0]
+            host, _, process = file.read(100).partition("\n")[0].partition(" ")
     except OSError:
-        return ""
-    return host if host.isprintable() else ""
+        return "", ""
+    return (host, process) if host.isprintable() else ("", "")
 
 
 def refuse_owned(folder: Path) -> None:
     """What `sole_owner` would refuse; a folder that nobody ever held stays as it is."""
-    if (folder / LOCK).is_file():
-        with _held(folder):
-            pass  # whoever only looks leaves no name and tidies nothing
+    _look(folder, _patience.get())
 
 
 def is_owned(folder: Path) -> bool:
+    """Whether another process holds it now."""
     try:
-        refuse_owned(folder)
+        _look(folder, 0)
     except RunError:
         return True
     return False
 
 
+def _look(folder: Path, patience: float) -> None:
+    if (folder / LOCK).is_file():
+        with _held(folder, patience):
+            pass  # whoever only looks leaves no name and tidies nothing
+
+
 @contextmanager
-def _held(folder: Path) -> Iterator[TextIO]:
+def _held(folder: Path, patience: float) -> Iterator[TextIO]:
     """The file of the lock, locked, with what its last owner wrote."""
-    place = folder / LOCK
+    until = time.monotonic() + patience
+    while True:
+        with _opened(folder / LOCK) as file:
+            if _lock(file) and _is_still_at(file, folder / LOCK):
+                yield file
+                return
+        if time.monotonic() >= until:
+            raise RunError(f"{owner_in_words(folder)} is at work on {folder}: wait for it, or stop it first")
+        time.sleep(LOOK_SECONDS)
+
+
+def _opened(place: Path) -> TextIO:
     try:
         place.parent.mkdir(exist_ok=True)  # the folder itself must be there: another process may have deleted it
-        file = place.open("a", encoding="utf-8")
+        return place.open("a", encoding="utf-8")
     except OSError as error:
         raise RunError(f"cannot write {place}: {error.strerror}") from None
-    with file:
-        if not _lock(file) or not _is_still_at(file, place):
-            raise RunError(f"another process is at work on {folder}: wait for it, or stop it first")
-        yield file
 
 
 def _lock(file: TextIO) -> bool:

@@ -23,12 +23,13 @@ from smallvit.runs.beside import foreseen
 from smallvit.runs.execution import resume_run
 from smallvit.runs.executor import Exit, Job, Launch, PlaceLost, child_path
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.ownership import is_owned
+from smallvit.runs.ownership import patient
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
 MOST_LOSSES = 5  # of one task, before its run counts as failed
+LET_GO_SECONDS = 30.0  # a worker that is being ended may hold its run for a moment still
 LOST = 3  # status of a run whose workers were lost so often
 GONE = "the Ray cluster does not answer any more; what its runs had saved is kept"
 ANSWER_SECONDS = 5.0  # for the port of a cluster; Ray itself would ask it for half a minute
@@ -100,21 +101,12 @@ def resume_there(path: str) -> tuple[int, float]:
         raise FileNotFoundError(f"{folder} is not seen on this machine: give an --out that all machines share")
     with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stderr(log):
         try:
-            _wait_for_the_lost(folder)
-            if not (run := RunFolder(folder)).finished:
-                with quiet():
-                    resume_run(run)
+            with quiet(), patient(LET_GO_SECONDS):
+                resume_run(RunFolder(folder))
         except SmallvitError as error:
             print(f"smallvit: {error}", file=log)
             return error.exit_status, time.process_time() - began
     return 0, time.process_time() - began
-
-
-def _wait_for_the_lost(folder: Path, seconds: float = 30.0) -> None:
-    """A worker that is being ended may hold the run for a moment still."""
-    until = time.monotonic() + seconds
-    while is_owned(folder) and time.monotonic() < until:
-        time.sleep(0.2)
 
 
 def check_cluster(address: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from smallvit.recipe import flat, validate
 
@@ -335,12 +335,10 @@ class Record(Progress):
     effective_rank: float | None = None
 
 
-SHAPES: dict[str, type[BaseModel]] = {
-    "recipe.json": RecipeFile,
-    "split.json": SplitFile,
-    "results.json": ResultsFile,
-    "probe.json": ProbeFile,
-    "decision.json": DecisionFile,
-    "group.json": GroupFile,
-}
-FLOORS = TypeAdapter(dict[str, StoredFloor])
+class MovedFile(Stored):
+    source: str
+
+
+class CurveFile(Stored):
+    shares: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=2)]
+    seeds: Annotated[int, Field(ge=1)]

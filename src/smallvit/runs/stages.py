@@ -20,6 +20,7 @@ from smallvit.planning.plan import Plan, Prepared, prepare, read_plan, show_plan
 from smallvit.planning.stages import Stage, stage_named, stages_of
 from smallvit.recipe import Recipe, flat, validate
 from smallvit.runs.execution import LogType, execute, report_runs, run_planned
+from smallvit.runs.executor import wait_for_others
 from smallvit.runs.folder import RunFolder, make_folder
 from smallvit.runs.group import run_folders
 from smallvit.runs.members import final_members
@@ -204,6 +205,7 @@ def finish_elsewhere(folder: Path, jobs: int, on: str) -> Finish:
     """Each in a process of its own, as the members of the group are."""
 
     def finish(paths: Sequence[Path], prepared: Prepared | None) -> None:
+        wait_for_others(paths)
         run_folders([path for path in paths if not is_over(path)], jobs, on, go_on=f"smallvit resume {folder}")
 
     return finish

@@ -10,15 +10,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from smallvit.errors import RunError
-from smallvit.runs.shapes import FLOORS, SHAPES, Record
+from smallvit.runs.shapes import (
+    CurveFile,
+    DecisionFile,
+    GroupFile,
+    MovedFile,
+    ProbeFile,
+    RecipeFile,
+    Record,
+    ResultsFile,
+    SplitFile,
+    StoredFloor,
+)
 
 Kind = TypeVar("Kind", bound=BaseModel)
 MOST_BYTES = 1 << 30
 LONGEST_SHOWN = 60  # of a value in an error
+KINDS: dict[str, Any] = {
+    "recipe.json": RecipeFile,
+    "split.json": SplitFile,
+    "results.json": ResultsFile,
+    "probe.json": ProbeFile,
+    "decision.json": DecisionFile,
+    "group.json": GroupFile,
+    "moved.json": MovedFile,
+    "curve.json": CurveFile,
+    "floors.json": dict[str, StoredFloor],
+    "env.json": dict[str, str | int],
+}
+SHAPES: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
 
 
 def read_json(file: Path, *needed: str) -> dict[str, Any]:
@@ -27,10 +51,8 @@ def read_json(file: Path, *needed: str) -> dict[str, Any]:
     if missing := [key for key in needed if key not in tree]:
         raise RunError(f"{file} is damaged: it has no {', '.join(missing)}")
     try:
-        if file.name == "floors.json":
-            FLOORS.validate_python(tree)
-        elif file.name in SHAPES:
-            SHAPES[file.name].model_validate(tree)
+        if file.name in SHAPES:
+            SHAPES[file.name].validate_python(tree)
     except ValidationError as error:
         raise RunError(f"{file} is damaged: {first_mistake(error)}") from None
     return tree

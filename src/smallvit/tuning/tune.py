@@ -168,6 +168,7 @@ def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
         run_all(source, asked.jobs, go_on=go_on, total=source.left, keep_going=True, launch=launch)
         tuning.spend(time.monotonic() - source.begun)
         _plan_final(tuning, best_of(tuning), time.monotonic() - source.begun)
+    wait_for_others([tuning.final])
     if not RunFolder(tuning.final).finished:
         run_all(Listed([tuning.final]), 1, go_on=go_on, total=1, launch=launch)
     tuned = _found(tuning)
