@@ -66,10 +66,10 @@ def calibrate(doubt_N: NDArray[np.float64], right_N: NDArray[np.bool_], error: f
         answered, wrong = int(answered_N.sum()), int((answered_N & ~right_N).sum())
         if answered and bdtr(wrong, answered, error) <= (1 - CONFIDENCE) / len(tried):
             return Threshold(float(threshold), answered, wrong, len(tried))
-    surest = right_N[np.argsort(doubt_N, kind="stable")[: tried[0]]]
+    wrong = int((~right_N[np.argsort(doubt_N, kind="stable")[: tried[0]]]).sum())
     return (
         f"no threshold promises at most {100 * error:.3g} % of wrong answers: even of the {tried[0]:,} surest of {n:,} images "
-        f"{int((~surest).sum()):,} are wrong"
+        f"{wrong:,} {'is' if wrong == 1 else 'are'} wrong, too many to be {100 * CONFIDENCE:.0f} % sure; more images, or a larger error, may do"
     )
 
 
