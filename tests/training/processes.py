@@ -52,7 +52,8 @@ class Command:
 
     @property
     def output(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
+        """What it has said so far: nothing, before it has begun."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
 
 class Warm:
