@@ -83,7 +83,7 @@ def test_every_name_that_can_be_built_passes_the_early_look_and_the_choices_are_
     assert set(ALIASES) - set(HYBRID_KINDS) <= registered | {name for text in texts for name in SHORT.findall(text)}
     for name in (*ALIASES, "auto", "resnet18.a1_in1k", "vit_tiny_patch16_224", timm.list_models()[-1]):
         refuse_model(name)
-    for wrong in ("dhvt_tny", "resnt18"):
+    for wrong in ("dhvt_tny", "resnt18", "vit_nan"):
         with pytest.raises(UsageError) as early:
             refuse_model(wrong)
         with pytest.raises(UsageError) as late:

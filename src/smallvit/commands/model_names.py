@@ -19,8 +19,8 @@ SHORT = re.compile(r'^    "(\w+)": _', re.MULTILINE)  # the keys of ALIASES
 def refuse_model(name: str) -> None:
     """The error of `models.features.check_model_name`, for a name that no file knows."""
     # A tag of timm's weights comes after a dot; a colon or a slash means a model of elsewhere, and is refused there.
-    word = name.split(".")[0].encode()
-    if not word or any(word in path.read_bytes() for path in _files()):
+    word = re.compile(rb"\b" + re.escape(name.split(".")[0].encode()) + rb"\b")
+    if not name or any(word.search(path.read_bytes()) for path in _files()):
         return
     texts = [path.read_text(encoding="utf-8") for path in _files()]
     choices = [found for text in texts for found in (*REGISTERED.findall(text), *SHORT.findall(text))]
