@@ -41,7 +41,7 @@ test-all: lint
 LOWEST_INSTALL := $(BIN)/python -m uv pip install -q --python .venv-lowest --resolution lowest-direct
 LOWEST_TESTS := $(addprefix tests/,shipping/test_export.py contracts/test_exports.py contracts/test_models.py contracts/test_objectives.py contracts/test_auxiliaries.py models \
   $(addprefix data/,test_images.py test_rasters.py test_memory.py test_tables.py test_sources.py) \
-  $(addprefix training/,test_budget.py test_loop.py test_checkpoint.py test_muon.py test_pieces.py) evaluation estimators)
+  $(addprefix training/,test_budget.py test_loop.py test_checkpoint.py test_muon.py test_pieces.py) evaluation estimators tuning)
 LOWEST_PYTEST := .venv-lowest/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not browser"
 
 test-lowest: setup
