@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+import smallvit
 from helpers import ends_well, fails, run_here
 
 WORDS = [
@@ -109,15 +110,15 @@ def test_a_search_on_a_cluster_that_has_an_address(cluster: Cluster, tmp_path: P
     words += ["--threads", "1", "--precision", "fp32", "--set", "checkpoint_seconds=0.2"]
     there, here = tmp_path / "ray", tmp_path / "here"
     environ = {**os.environ, "RAY_AUTH_MODE": "disabled"}
-    smallvit = [sys.executable, "-m", "smallvit"]
-    command = [*smallvit, *words, "--on", cluster.address, "--out", str(there)]
+    program = [sys.executable, "-m", "smallvit"]
+    command = [*program, *words, "--on", cluster.address, "--out", str(there)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ) as process:
         metrics = there / "trial-000" / "metrics.jsonl"
         wait_for(lambda: process.poll() is not None or (metrics.is_file() and metrics.stat().st_size > 0))
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=240)[0].decode()
     assert process.returncode == 1 and f"go on with `smallvit resume {there}`" in said, said
-    command = [*smallvit, "resume", str(there), "--on", cluster.address]
+    command = [*program, "resume", str(there), "--on", cluster.address]
     gone_on = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=600, check=False)
     assert gone_on.returncode == 0, gone_on.stderr
     ends_well(run_here(*words, "--out", here))
@@ -128,7 +129,10 @@ def test_a_search_on_a_cluster_that_has_an_address(cluster: Cluster, tmp_path: P
 
 @pytest.mark.slow
 def test_a_cluster_that_ends_in_the_middle(cluster: Cluster, tmp_path: Path) -> None:
-    """The command ends with a message, and what is left is trained on this machine."""
+    """The command ends with a message, and what is left is trained on this machine.
+
+    Which message depends on what is seen first: that the head is gone, or that the run was told to stop with it.
+    """
     path = tmp_path / "a"
     command = [sys.executable, "-m", "smallvit", "train", *WORDS, "--out", str(path), "--on", cluster.address]
     environ = {**os.environ, "RAY_AUTH_MODE": "disabled"}
@@ -137,8 +141,10 @@ def test_a_cluster_that_ends_in_the_middle(cluster: Cluster, tmp_path: Path) -> 
         wait_for(lambda: process.poll() is not None or metrics.is_file())
         cluster.head.terminate()
         said = process.communicate(timeout=240)[0].decode()
-    assert process.returncode == 1 and "Traceback" not in said, said
-    assert "the Ray cluster does not answer any more" in said and f"go on with `smallvit resume {path}`" in said
+    ours = str(Path(smallvit.__file__).parent)  # a thread of Ray's own may break noisily while it closes
+    assert process.returncode == 1 and ours not in said, said
+    first = ("the Ray cluster does not answer any more", f"the run {path / 'seed-0'} failed: ")
+    assert any(words in said for words in first) and f"go on with `smallvit resume {path}`" in said, said
     ends_well(run_here("resume", path))
     assert (path / "seed-1" / "results.json").is_file()
 
