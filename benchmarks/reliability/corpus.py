@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 SIDE = 24
@@ -26,6 +27,17 @@ def picture(mode: str = "RGB", width: int = SIDE, height: int = SIDE) -> Image.I
     y, x = np.mgrid[0:height, 0:width]
     rgb = np.stack([255 * x / max(1, width - 1), 255 * y / max(1, height - 1), 255 * ((x // 4 + y // 6) % 2)], -1)
     return Image.fromarray(rgb.astype(np.uint8)).convert(mode)
+
+
+def ramp(shape: tuple[int, ...]) -> NDArray[np.uint16]:
+    """All over the range of 16 bits."""
+    return np.linspace(0, 65535, int(np.prod(shape))).astype(np.uint16).reshape(shape)
+
+
+def turned(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[274] = orientation
+    return exif
 
 
 def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
@@ -135,10 +147,8 @@ def chunks(content: bytes) -> set[int]:
 
 def odd() -> Iterator[tuple[str, Writer]]:
     for orientation in range(1, 9):
-        exif = Image.Exif()
-        exif[274] = orientation
         for form, suffix in (("JPEG", "jpg"), ("PNG", "png"), ("WEBP", "webp"), ("TIFF", "tif")):
-            yield f"exif-{orientation}.{suffix}", as_bytes(encoded(picture(width=32), form, exif=exif))
+            yield f"exif-{orientation}.{suffix}", as_bytes(encoded(picture(width=32), form, exif=turned(orientation)))
     for mode, form, suffix in (
         ("CMYK", "JPEG", "jpg"), ("CMYK", "TIFF", "tif"), ("LAB", "TIFF", "tif"), ("YCbCr", "JPEG", "jpg"),
         ("1", "PNG", "png"), ("1", "PPM", "pbm"), ("L", "PNG", "png"), ("LA", "PNG", "png"), ("P", "PNG", "png"),
@@ -149,9 +159,12 @@ def odd() -> Iterator[tuple[str, Writer]]:
     for form in ("JPEG", "PNG", "GIF", "BMP", "WEBP"):
         for suffix in ("jpg", "png", "tif", "npy"):
             yield f"really-{form}.{suffix}", as_bytes(encoded(picture(), form))
-    wide = Image.fromarray(np.arange(SIDE * SIDE, dtype=np.uint16).reshape(SIDE, SIDE) * 100)
+    wide = Image.fromarray(ramp((SIDE, 32)))
     yield "sixteen.png", as_bytes(encoded(wide, "PNG"))
     yield "sixteen.tif", as_bytes(encoded(wide, "TIFF"))
+    yield "sixteen-turned.png", as_bytes(encoded(wide, "PNG", exif=turned(6)))
+    yield "sixteen-turned.tif", as_bytes(encoded(wide, "TIFF", exif=turned(8)))
+    yield "sixteen.pgm", as_bytes(encoded(wide, "PPM"))
     palette = picture("P")
     palette.info["transparency"] = bytes(range(256))
     yield "palette-with-transparency.png", as_bytes(encoded(palette, "PNG", transparency=bytes(range(256))))
@@ -230,6 +243,8 @@ def rasters() -> Iterator[tuple[str, Writer]]:
             np.zeros((2, 2, 2, 2), np.uint8), np.zeros((0, SIDE), np.uint8), np.zeros((SIDE, SIDE, 65), np.uint8),
             np.asfortranarray(np.arange(SIDE * 8, dtype=np.uint8).reshape(SIDE, 8)), np.zeros((SIDE, SIDE), ">u2"),
             np.array([{"a": 1}], dtype=object), np.array(["x"]), np.zeros((4, 4), [("r", "u1"), ("g", "u1")]),
+            np.asarray(picture(width=32)), *(ramp((SIDE, 32, *last)).astype(kind) for last in ((), (1,), (3,)) for kind in ("<u2", ">u2")),
+            np.asfortranarray(ramp((32, SIDE, 3))),
         )
     ):  # fmt: skip
         yield f"array-{number}.npy", lambda path, array=array: np.save(path, array, allow_pickle=True)

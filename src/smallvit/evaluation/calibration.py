@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from smallvit.evaluation.blocks import mean_loss, surest
 from smallvit.randomness import generator
 
 BINS = 15
@@ -56,8 +56,7 @@ def _temperature(held_out: tuple[Tensor, Tensor] | None) -> tuple[float | None, 
 
 def reliability(logits_NK: Tensor, labels_N: Tensor) -> dict[str, Any]:
     """ECE with its bins (images, mean probability, share right), the loss, and the ECE of a perfect model."""
-    logits_NK = logits_NK.double()
-    sure_N, answer_N = logits_NK.softmax(1).max(1)
+    sure_N, answer_N = surest(logits_NK)
     sure_N, order = sure_N.sort(stable=True)
     right_N = (answer_N == labels_N)[order].double()
     bins = [
@@ -69,7 +68,7 @@ def reliability(logits_NK: Tensor, labels_N: Tensor) -> dict[str, Any]:
     return {
         "ece": float(_ece(sure_N, right_N)),
         "ece_if_perfect": float(_ece(sure_N, draws_DN.double()).mean()),
-        "loss": float(F.cross_entropy(logits_NK, labels_N)),
+        "loss": mean_loss(logits_NK, labels_N),
         "bins": bins,
     }
 
@@ -89,10 +88,9 @@ def fit_temperature(logits_NK: Tensor, labels_N: Tensor) -> float:
 
     if bool((logits_NK.argmax(1) == labels_N).all()):
         return LIMITS[0]
-    logits_NK = logits_NK.double()
 
     def loss(log_t: float) -> float:
-        return float(F.cross_entropy(logits_NK / math.exp(log_t), labels_N))
+        return mean_loss(logits_NK, labels_N, math.exp(log_t))
 
     bounds = tuple(map(math.log, LIMITS))
     valley = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-5})

@@ -8,6 +8,7 @@ endlessly many draws, without a draw. Images that share a fold's model or a grou
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.special import ndtri, stdtrit
 from smallvit.evaluation.statistics import wilson
 
 Numbers = NDArray[np.float64]
+MOST_TURNED = 2**24  # numbers: with thousands of classes all of them have gigabytes
 
 
 class Measured(NamedTuple):
@@ -57,16 +59,25 @@ def _auroc(
 ) -> Measured:
     """Each class against the rest: how often one of its images has more of its probability than another; ties are half."""
     seen, N = np.flatnonzero(counts_K), len(labels_N)
-    columns_KN = np.ascontiguousarray(probabilities_NK.T)
     values, parts_N = [], np.zeros(N)
-    for klass in seen.tolist():
+    for klass, column_N in _columns(probabilities_NK, seen):
         own_N = labels_N == klass
-        own, others = columns_KN[klass, own_N], columns_KN[klass, ~own_N]
+        own, others = column_N[own_N], column_N[~own_N]
         over_others = _share_below(np.sort(others), own)
         values.append(float(over_others.mean()))
         parts_N[own_N] += over_others / len(own)
         parts_N[~own_N] += (1 - _share_below(np.sort(own), others)) / len(others)
     return Measured(float(np.mean(values)), parts_N / len(seen), np.array(values))
+
+
+def _columns(
+    probabilities_NK: NDArray[np.floating], classes: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.floating]]]:
+    """Some are turned at once: one by one they would be read all over memory."""
+    at_once = max(1, MOST_TURNED // len(probabilities_NK))
+    for start in range(0, len(classes), at_once):
+        some = classes[start : start + at_once]
+        yield from zip(some.tolist(), np.ascontiguousarray(probabilities_NK[:, some].T), strict=True)
 
 
 def _share_below(sorted_M: NDArray[np.floating], values: NDArray[np.floating]) -> Numbers:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smallvit.evaluation.blocks import surest
 from smallvit.evaluation.classes import MEASURES
 from smallvit.evaluation.measures import measured_interval, measures
 from smallvit.evaluation.statistics import clustered_interval, wilson
@@ -92,6 +93,6 @@ def _measured(logits_NK: Tensor, labels_N: Tensor, clusterings: tuple[NDArray[np
 
 def worst_mistakes(logits_NK: Tensor, labels_N: Tensor, most: int) -> Tensor:
     """Positions of the wrong answers, the most confident first."""
-    probability_N, answer_N = logits_NK.softmax(1).max(1)
+    probability_N, answer_N = surest(logits_NK)
     wrong = (answer_N != labels_N).nonzero()[:, 0]
     return wrong[probability_N[wrong].argsort(descending=True, stable=True)][:most]

@@ -68,12 +68,10 @@ def finish(
     results["examples"] = captions
     results["mistakes"] = []
     if part:
-        logits_NK, labels_N = answers[part]
-        tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows[part]}
-        write_tensors(run.path / "predictions.safetensors", tensors, {"part": part})
-        wrong = worst_mistakes(logits_NK, labels_N, MOST_MISTAKES)
+        wrong = worst_mistakes(*answers[part], MOST_MISTAKES)
         pictures["mistakes"] = thumbnails(images.images_NCSS[rows[part][wrong]], MISTAKE_SIDE)
-        results["mistakes"] = describe(images, rows[part], logits_NK, labels_N, wrong)
+        results["mistakes"] = describe(images, rows[part], *answers[part], wrong)
+        _store_answers(run.path, part, rows[part], answers)
     if shown := _shown(t, split):
         pictures["shown"] = thumbnails(shown.pixels_NKCSS.flatten(0, 1).cpu(), MISTAKE_SIDE)
         results["shown"] = {"title": shown.title, "words": shown.words, "columns": shown.columns}
@@ -89,6 +87,14 @@ def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
             for part, part_rows in rows.items()
             if len(part_rows)
         }
+
+
+def _store_answers(folder: Path, part: str, rows_N: Tensor, answers: dict[str, Answers]) -> None:
+    """Takes the logits with it: with many classes there is no room for them beside probabilities and the file."""
+    logits_NK, labels_N = answers.pop(part)
+    tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows_N}
+    del logits_NK
+    write_tensors(folder / "predictions.safetensors", tensors, {"part": part})
 
 
 def _shown(t: Training, split: Split) -> Shown | None:
@@ -153,14 +159,13 @@ def _right(answers: Mapping[str, tuple[Tensor, Tensor]], part: str | None) -> np
 def describe(
     images: ImageSet, rows: Tensor, logits_NK: Tensor, labels_N: Tensor, wrong: Tensor
 ) -> list[dict[str, Any]]:
-    probabilities_NK = logits_NK.softmax(1)
     return [
         {
             "file": images.files[int(rows[place])],
             "true": images.class_names[int(labels_N[place])],
-            "predicted": images.class_names[int(probabilities_NK[place].argmax())],
-            "probability": float(probabilities_NK[place].max()),
-            "true_probability": float(probabilities_NK[place, labels_N[place]]),
+            "predicted": images.class_names[int(probabilities_K.argmax())],
+            "probability": float(probabilities_K.max()),
+            "true_probability": float(probabilities_K[labels_N[place]]),
         }
-        for place in wrong.tolist()
+        for place, probabilities_K in zip(wrong.tolist(), logits_NK[wrong].softmax(1), strict=True)
     ]
