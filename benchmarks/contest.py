@@ -257,7 +257,7 @@ def keep(task: Task, status: int, cpu_seconds: float, given: argparse.Namespace)
     try:
         if status:
             raise RuntimeError(f"status {os.waitstatus_to_exitcode(status)}")
-        found = of_ours(task, given, labels_N) if task.entrant in OURS else of_rival(task)
+        found = of_ours(task.folder, given.ours, labels_N) if task.entrant in OURS else of_rival(task)
     except (RuntimeError, OSError, ValueError, KeyError) as error:
         last = task.log.read_text(errors="replace").strip().splitlines()[-1:]
         with Opened(given.store) as record:
@@ -265,11 +265,10 @@ def keep(task: Task, status: int, cpu_seconds: float, given: argparse.Namespace)
         return f"broke: {error}"
     finally:
         shutil.rmtree(task.folder, ignore_errors=True)
-    right_N, floors = np.asarray(found.pop("predictions")) == labels_N, found.pop("floors", None)
-    found = {"accuracy": right_N.mean().item(), "correct": int(right_N.sum()), "n": len(right_N), **found}
-    found |= {"cpu_seconds": cpu_seconds, "seed": task.seed, "settings": task.settings}
-    if task.kind == "runs":  # tries are compared by their accuracy only
-        found["right"] = np.packbits(right_N).tobytes().hex()
+    floors = found.pop("floors", None)
+    found = judged(found, labels_N) | {"cpu_seconds": cpu_seconds, "seed": task.seed, "settings": task.settings}
+    if task.kind == "tries":  # they are compared by their accuracy only
+        del found["right"]
     with Opened(given.store) as record:
         record[task.kind][task.key] = found | {"machine": machine_number(record)}
         record["broken"].pop(task.key, None)
@@ -278,22 +277,30 @@ def keep(task: Task, status: int, cpu_seconds: float, given: argparse.Namespace)
     return f"{found['accuracy']:.1%} in {cpu_seconds} s, {found['epochs']} epochs"
 
 
+def judged(found: dict[str, Any], labels_N: NDArray[np.int64]) -> dict[str, Any]:
+    """With how many and which test images are right in the place of the predictions."""
+    predictions, rest = np.asarray(found["predictions"]), {key: found[key] for key in found if key != "predictions"}
+    right_N = predictions == labels_N
+    counts = {"accuracy": right_N.mean().item(), "correct": int(right_N.sum()), "n": len(right_N)}
+    return counts | rest | {"right": np.packbits(right_N).tobytes().hex()}
+
+
 def of_rival(task: Task) -> dict[str, Any]:
     result = json.loads((task.folder / "result.json").read_text())
     return {key: result[key] for key in ("epochs", "parameters", "predictions")}
 
 
-def of_ours(task: Task, given: argparse.Namespace, labels_N: NDArray[np.int64]) -> dict[str, Any]:
+def of_ours(folder: Path, ours: Path, labels_N: NDArray[np.int64]) -> dict[str, Any]:
     """From the run folder, in the order of the file."""
     from safetensors.numpy import load_file
 
-    results = json.loads((task.folder / "results.json").read_text())
-    recipe = json.loads((task.folder / "recipe.json").read_text())["resolved"]
-    stored = load_file(task.folder / "predictions.safetensors")
+    results = json.loads((folder / "results.json").read_text())
+    recipe = json.loads((folder / "recipe.json").read_text())["resolved"]
+    stored = load_file(folder / "predictions.safetensors")
     in_order = np.argsort(stored["rows"])
     if not np.array_equal(stored["labels"][in_order], labels_N):
         raise ValueError("the run was judged on other images than the test part")
-    code = subprocess.run(["git", "-C", given.ours, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    code = subprocess.run(["git", "-C", ours, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return {
         "epochs": recipe["epochs"], "parameters": results["model"]["parameters"], "code": code.stdout.strip(),
         "predictions": stored["probabilities"].argmax(1)[in_order],

@@ -84,10 +84,7 @@ def pieces() -> Iterator[tuple[str, str]]:
         yield "dying", table(["memory of the process, MB", "kills", "still held at once", "for seconds"], rows)
     for where in ("one process", "group"):
         if found := stored("soak").get(where):
-            each = {
-                **found["slopes"],
-                **{f"{name}, after a collection": one for name, one in found.get("held", {}).items()},
-            }
+            each = soaked(found, "") | soaked(found.get("second half", {}), ", second half")
             rows = [
                 [name, one["first"], one["last"], one["most"], one["each"], "{} to {}".format(*one["interval"])]
                 for name, one in each.items()
@@ -101,6 +98,13 @@ def pieces() -> Iterator[tuple[str, str]]:
             for name, one in commands.items()
         ]
         yield "load", table(["size", "command", "exit status", "processor seconds", "memory MB"], rows)
+
+
+def soaked(found: dict[str, Any], when: str) -> dict[str, Any]:
+    """The slopes under the names of their rows; of the second half what moves at all."""
+    held = {f"{name}, after a collection": one for name, one in found.get("held", {}).items()}
+    rows = {**found.get("slopes", {}), **held}
+    return {f"{name}{when}": one for name, one in rows.items() if not when or one["each"]}
 
 
 def renewed(text: str) -> str:

@@ -4,7 +4,8 @@
 
 The slope is that of a straight line through all trainings but the first ten, which fill caches, with its 95 % interval. Figures of
 matplotlib hold each other in circles, which Python collects now and then, so memory goes up and down like a saw. What is really held is
-looked at after a collection, every twentieth training: bytes that malloc has given out, objects of Python, tensors.
+looked at after a collection, every twentieth training: bytes that malloc has given out, objects of Python, tensors, and the memory of
+the process when malloc has given back what it kept for later. That settles while caches fill, so the second half has a slope of its own.
 """
 
 from __future__ import annotations
@@ -71,14 +72,15 @@ class MallInfo(ctypes.Structure):
 
 
 def alive() -> dict[str, float]:
-    """What this process still holds when all circles are collected."""
+    """What this process still holds when all circles are collected and free memory is the system's again."""
     gc.collect()
-    told: Callable[[], MallInfo] = ctypes.CDLL(None).mallinfo2
-    told.restype = MallInfo  # type: ignore[attr-defined]
-    given = told()
+    libc = ctypes.CDLL(None)
+    libc.malloc_trim(0)
+    libc.mallinfo2.restype = MallInfo
+    given: MallInfo = libc.mallinfo2()
     objects = gc.get_objects()
     return {
-        "malloc in use, MB": (given.uordblks + given.hblkhd) / 2**20, "blocks of Python": sys.getallocatedblocks(),
+        "memory MB": taken(os.getpid())["memory MB"], "malloc in use, MB": (given.uordblks + given.hblkhd) / 2**20, "blocks of Python": sys.getallocatedblocks(),
         "objects of Python": len(objects), "tensors": sum(issubclass(type(one), torch.Tensor) for one in objects),
     }  # fmt: skip
 
@@ -115,6 +117,13 @@ def slopes(seen: list[dict[str, float]], apart: int = 1) -> dict[str, Any]:
     return found
 
 
+def later(seen: Seen, held: Seen) -> dict[str, Any]:
+    """The slopes of the second half alone, once there are looks enough."""
+    if len(held) < 6:
+        return {}
+    return {"slopes": slopes(seen[len(seen) // 2 :]), "held": slopes(held[len(held) // 2 :], EVERY)}
+
+
 def as_group(trainings: int, keep: Callable[[dict[str, Any]], object] = lambda so_far: None) -> dict[str, Any]:
     """The process of a group is looked at when a seed has ended; nothing is left of them but their folders."""
     few = (*SMALL, "--epochs", "1", "--per-class", "2", "--seeds", trainings, "--jobs", "1")
@@ -148,7 +157,9 @@ def main() -> None:
     figures = {key: value for key, value in stored("soak").items() if key not in ("command", "machine")}
     for number, (seen, held) in enumerate(in_one_process(asked.trainings), 1):
         if len(held) > 2 and (number % EVERY == 0 or number == asked.trainings):
-            figures["one process"] = {"trainings": number, "slopes": slopes(seen), "held": slopes(held, EVERY)}
+            figures["one process"] = {
+                "trainings": number, "slopes": slopes(seen), "held": slopes(held, EVERY), "second half": later(seen, held),
+            }  # fmt: skip
             store("soak", figures, "python benchmarks/reliability/soak.py")
             print(number, figures["one process"], flush=True)
 
