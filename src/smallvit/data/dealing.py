@@ -17,15 +17,24 @@ SIZE = 0.1  # how much the size of a part counts beside one of its classes
 
 def deal_images(labels_R: Tensor, parts: int, seed: int, purpose: str) -> Tensor:
     """(R,): the part of each image. Class by class in turns, so that classes and parts are even to within one image."""
-    order = torch.cat([_shuffled(labels_R, klass, seed, purpose) for klass in labels_R.unique().tolist()])
+    order = torch.cat(list(shuffled_classes(labels_R, seed, purpose).values()))
     part_R = torch.empty_like(order)
     part_R[order] = torch.arange(len(order)) % parts
     return part_R
 
 
-def _shuffled(labels_R: Tensor, klass: int, seed: int, purpose: str) -> Tensor:
-    own = (labels_R == klass).nonzero()[:, 0]
-    return own[torch.randperm(len(own), generator=generator(seed, purpose, klass))]
+def shuffled_classes(labels_R: Tensor, seed: int, purpose: str) -> dict[int, Tensor]:
+    """Where the images of each class are, each class in an order of its own."""
+    return {
+        klass: own[torch.randperm(len(own), generator=generator(seed, purpose, klass))]
+        for klass, own in places_of_classes(labels_R).items()
+    }
+
+
+def places_of_classes(labels_R: Tensor) -> dict[int, Tensor]:
+    """Where the images of each class are, as they come. Sorted once: to look for every class takes as long as there are classes."""
+    classes, counts = labels_R.unique(return_counts=True)
+    return dict(zip(classes.tolist(), labels_R.argsort(stable=True).split(counts.tolist()), strict=True))
 
 
 def deal_groups(labels_R: Tensor, groups_R: Sequence[str], shares: Sequence[float], seed: int, purpose: str) -> Tensor:

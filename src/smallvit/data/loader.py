@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from smallvit.data.augment import Augmenter
+from smallvit.data.dealing import places_of_classes
 from smallvit.data.imageset import ImageSet
 from smallvit.data.stream import StreamedImages
 from smallvit.errors import DataError, UsageError
@@ -165,12 +166,12 @@ def balanced_order(labels_N: Tensor, draw: torch.Generator) -> Tensor:
     A class is shuffled and gone through as often as it takes, so no image of it comes a second time before all came
     once: a rare class repeats, a frequent one shows another part of itself each epoch.
     """
-    classes = labels_N.unique()
-    share, rest = divmod(len(labels_N), len(classes))
-    lucky = set(classes[torch.randperm(len(classes), generator=draw)[:rest]].tolist())
+    of_class = places_of_classes(labels_N)
+    share, rest = divmod(len(labels_N), len(of_class))
+    lucky = set(torch.tensor([*of_class])[torch.randperm(len(of_class), generator=draw)[:rest]].tolist())
     chosen = []
-    for klass in classes.tolist():
-        own, wanted = (labels_N == klass).nonzero()[:, 0], share + (klass in lucky)
+    for klass, own in of_class.items():
+        wanted = share + (klass in lucky)
         rounds = -(-wanted // len(own))
         shuffles = [own[torch.randperm(len(own), generator=draw)] for _ in range(rounds)]
         chosen.append(torch.cat([*shuffles, own[:0]])[:wanted])

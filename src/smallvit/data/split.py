@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from smallvit.console import several
-from smallvit.data.dealing import deal_groups, deal_images
+from smallvit.data.dealing import deal_groups, deal_images, places_of_classes, shuffled_classes
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import PART_NAMES
 from smallvit.errors import DataError, UsageError
-from smallvit.randomness import generator
 from smallvit.recipe import DataSpec
 
 TEST_SHARE = 0.2
@@ -140,11 +139,6 @@ def _part(parts: dict[str, Tensor], name: str, flag: str) -> tuple[Tensor, str]:
     return parts[name], f"the part {name} of the source"
 
 
-def _shuffled(labels: Tensor, rows: Tensor, klass: int, seed: int, purpose: str) -> Tensor:
-    own = rows[labels[rows] == klass]
-    return own[torch.randperm(len(own), generator=generator(seed, purpose, klass))]
-
-
 def _take(images: ImageSet, rows: Tensor, share: float, spec: DataSpec, part: str) -> Held:
     """The share of every class, at least one image, never the last one."""
     if images.groups:
@@ -158,11 +152,10 @@ def _take(images: ImageSet, rows: Tensor, share: float, spec: DataSpec, part: st
             f"add images, leave the class out, or give --{part} none"
         )
     left, taken = [], []
-    for klass in labels[rows].unique().tolist():
-        own = _shuffled(labels, rows, klass, spec.split_seed, part)
-        count = min(max(1, round(share * len(own))), len(own) - 1)
-        taken.append(own[:count])
-        left.append(own[count:])
+    for places in shuffled_classes(labels[rows], spec.split_seed, part).values():
+        count = min(max(1, round(share * len(places))), len(places) - 1)
+        taken.append(rows[places[:count]])
+        left.append(rows[places[count:]])
     how = f"{100 * share:.3g} % of each class, seed {spec.split_seed}"
     return torch.cat(left).sort().values, torch.cat(taken).sort().values, how
 
@@ -201,7 +194,7 @@ def _groups(images: ImageSet, rows: Tensor) -> list[str]:
 
 
 def _check_rarest(images: ImageSet, labels: Tensor, folds: int) -> None:
-    counts = {klass: int((labels == klass).sum()) for klass in labels.unique().tolist()}
+    counts = {klass: len(places) for klass, places in places_of_classes(labels).items()}
     rarest = min(counts, key=lambda klass: counts[klass])
     if (least := counts[rarest]) < folds:
         fewer = f"give --folds {least}, " if least > 1 else ""
@@ -227,15 +220,14 @@ def _subset(labels: Tensor, rows: Tensor, spec: DataSpec, images: ImageSet) -> T
     if not spec.per_class and spec.fraction in (None, 1.0):
         return rows
     kept = []
-    for klass in labels[rows].unique().tolist():
-        draw = spec.split_seed if spec.subset_seed is None else spec.subset_seed
-        own = _shuffled(labels, rows, klass, draw, "subset")
-        count = spec.per_class or max(1, round((spec.fraction or 1.0) * len(own)))
-        if count > len(own):
+    draw = spec.split_seed if spec.subset_seed is None else spec.subset_seed
+    for klass, places in shuffled_classes(labels[rows], draw, "subset").items():
+        count = spec.per_class or max(1, round((spec.fraction or 1.0) * len(places)))
+        if count > (has := len(places)):
             raise UsageError(
-                f"--per-class {count}: class {images.class_names[klass]!r} has {several(len(own), 'image')} left for training"
+                f"--per-class {count}: class {images.class_names[klass]!r} has {several(has, 'image')} left for training"
             )
-        kept.append(own[:count])
+        kept.append(rows[places[:count]])
     return torch.cat(kept).sort().values
 
 

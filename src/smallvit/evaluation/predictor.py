@@ -111,8 +111,8 @@ class Predictor:
         return logits_NK / self.temperature if calibrated and self.temperature else logits_NK
 
     def _run(self, prepared: Iterable[Tensor], classify: bool, total: int) -> Tensor:
-        """`total` is how many images that is, as far as it is known."""
-        outputs = []
+        """`total` is how many images that is; 0 where it is not known."""
+        outputs = Gathered(total)
         with (
             evaluating(self.backbone),
             _as_written(self.backbone),
@@ -120,11 +120,9 @@ class Predictor:
             bar("running the model", total) as advance,
         ):
             for images_BCSS in prepared:
-                outputs.append(self._forward(images_BCSS, classify))
+                outputs.add(self._forward(images_BCSS, classify))
                 advance(len(images_BCSS))
-        if not outputs:
-            raise UsageError("there are no images to look at")
-        return torch.cat(outputs).cpu()
+        return outputs.whole().cpu()
 
     def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
         """All images go through the model here, and nowhere else."""
@@ -164,6 +162,28 @@ class Predictor:
             given = pictures[place]
             name = str(given) if isinstance(given, str | Path) else f"image {place} of {len(pictures)}"
             raise DataError(f"{name}: {error}") from None
+
+
+class Gathered:
+    """What is said of the images, batch after batch, as one tensor: with thousands of classes there is no room for two of it."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0  # images; a total of 0 is not known
+        self.parts: list[Tensor] = []
+
+    def add(self, output_BD: Tensor) -> None:
+        if not self.total:
+            self.parts.append(output_BD)
+            return
+        if not self.parts:
+            self.parts = [output_BD.new_empty((self.total, *output_BD.shape[1:]))]
+        self.parts[0][self.done : self.done + len(output_BD)] = output_BD
+        self.done += len(output_BD)
+
+    def whole(self) -> Tensor:
+        if not self.parts:
+            raise UsageError("there are no images to look at")
+        return self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts)
 
 
 def _count(images: Given, rows: Tensor | None) -> int:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smallvit.data.dealing import places_of_classes
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import Split
 from smallvit.errors import RunError
@@ -129,9 +130,8 @@ def example_pictures(images: ImageSet, trained: Tensor) -> tuple[dict[str, Tenso
     """Several training images of every class, as they come, the classes taking turns."""
     labels = images.labels_N[trained]
     turns = torch.zeros_like(labels)
-    for klass in labels.unique():
-        own = labels == klass
-        turns[own] = torch.arange(int(own.sum()))
+    for places in places_of_classes(labels).values():
+        turns[places] = torch.arange(len(places))
     each = min(EXAMPLES_PER_CLASS, max(1, MOST_EXAMPLES // len(images.class_names)))
     rows = trained[(turns * len(images.class_names) + labels).argsort()]
     rows = rows[: min(MOST_EXAMPLES, int((turns < each).sum()))]
