@@ -22,7 +22,7 @@ from smallvit.data.images import Unreadable, convertible, many_reads
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages
 from smallvit.data.preparation import Picture, Preparation
-from smallvit.errors import DataError, UsageError
+from smallvit.errors import DataError, UsageError, ran_out
 from smallvit.models.features import Backbone
 
 BATCH = 256
@@ -120,11 +120,23 @@ class Predictor:
             bar("running the model", total) as advance,
         ):
             for images_BCSS in prepared:
-                outputs.append(self._forward(images_BCSS, classify))
+                outputs.append(self._in_memory(images_BCSS, classify))
                 advance(len(images_BCSS))
         if not outputs:
             raise UsageError("there are no images to look at")
         return torch.cat(outputs).cpu()
+
+    def _in_memory(self, images_BCSS: Tensor, classify: bool) -> Tensor:
+        """Half as many at once where memory does not hold them: a run that was trained in pieces must be judged, too."""
+        try:
+            return self._forward(images_BCSS, classify)
+        except (MemoryError, RuntimeError) as error:
+            if len(images_BCSS) == 1 or not ran_out(error):
+                raise
+        halves = images_BCSS.split(
+            -(-len(images_BCSS) // 2)
+        )  # after the error is gone, which held what was made so far
+        return torch.cat([self._in_memory(half, classify) for half in halves])
 
     def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
         """All images go through the model here, and nowhere else."""

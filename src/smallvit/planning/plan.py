@@ -177,7 +177,7 @@ def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
 def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     """What cannot work is refused before anything is written."""
     recipe = longest(recipe)
-    with fixed_threads(resolved(recipe.threads)):
+    with fixed_threads(resolved(recipe.threads)), memory_in_words(recipe, least=True):
         training = build_training(recipe, images, split)
     grid = training.step.backbone.final_grid
     if grid and max(grid) < 2:

@@ -53,7 +53,8 @@ def execute(
     check_device(plan.recipe.device)
     try:
         with fixed_threads(resolved(plan.recipe.threads)):
-            t = training or _build(run, plan)
+            with memory_in_words(plan.recipe, f"smallvit resume {run.path}", least=True):
+                t = training or _build(run, plan)
             if here and world.size == 1:
                 take_more(t, here)
             if here and world.writes:

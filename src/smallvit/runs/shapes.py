@@ -74,7 +74,6 @@ class RecipeFile(Stored):
 class EnvironmentFile(Stored):
     __pydantic_extra__: dict[str, str | int]  # names and versions
     threads: Annotated[int, Field(ge=1)] = 1
-    device: str = "cpu"
 
 
 class StoredPart(Stored):

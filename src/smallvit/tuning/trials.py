@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.console import quiet, say
-from smallvit.errors import SmallvitError
+from smallvit.errors import SmallvitError, ran_out
 from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan
@@ -18,7 +18,6 @@ from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import Follower
 from smallvit.runs.group import Planned, grow_group
-from smallvit.training.out_of_memory import ran_out
 from smallvit.tuning.folder import Stored, Tuning, trial_number, update_trial, write_trial
 from smallvit.tuning.search import Trial, falls_behind, propose
 
