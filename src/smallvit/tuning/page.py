@@ -100,7 +100,10 @@ def _row(tuning: Tuning, trial: Trial, best: Trial) -> dict[str, Any]:
         "seconds": f"{trial.seconds:.0f}\N{NO-BREAK SPACE}s" if trial.seconds else "–",
         "state": STATES[trial.state],
         "problem": trial.problem,
-        "values": [_short(values[name]) for name in tuning.space.parameters],
+        "values": [
+            "\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}" * bool(parameter.times) + _short(values[name])
+            for name, parameter in tuning.space.parameters.items()
+        ],
     }
 
 
