@@ -133,9 +133,8 @@ class Predictor:
         except (MemoryError, RuntimeError) as error:
             if len(images_BCSS) == 1 or not ran_out(error):
                 raise
-        halves = images_BCSS.split(
-            -(-len(images_BCSS) // 2)
-        )  # after the error is gone, which held what was made so far
+        # Only now: the error held what was made so far.
+        halves = images_BCSS.split(-(-len(images_BCSS) // 2))
         return torch.cat([self._in_memory(half, classify) for half in halves])
 
     def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
