@@ -38,7 +38,7 @@ from smallvit.runs.longer import changed_by, run_longer
 from smallvit.runs.members import final_members, is_folds, is_group
 from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.ownership import patient, sole_owner
-from smallvit.runs.places import LOCAL, check_place
+from smallvit.runs.places import LOCAL, as_one_of, check_place
 from smallvit.runs.prediction import embed, embeddings, nearest, predict, predict_proba
 from smallvit.runs.relocation import relocate
 from smallvit.runs.replicates import Replicates, check_staged, plan_replicates, replicates_of, tell_budget
@@ -160,7 +160,8 @@ def _train_group(
         )
     tell_budget(asked)
     clock, command = asked.clock(started), command_line()
-    planned = plan_replicates(asked, clock)
+    with as_one_of(min(jobs, len(asked.places)), on):
+        planned = plan_replicates(asked, clock)
     plan = planned[0].plan
     stages = Stages.planned(plan, clock, command)
     if stages:
@@ -196,7 +197,8 @@ def explain(
         asked = make_recipe(recipe, settings, data=source, **flags)
         several = replicates_of(asked, seeds, jobs)
         turns = several.turns if several else 0
-        prepared = prepare(*((several.first, several.clock(started)) if several else (asked, Clock(started))))
+        with as_one_of(min(jobs, len(several.places)) if several else 1, LOCAL):
+            prepared = prepare(*((several.first, several.clock(started)) if several else (asked, Clock(started))))
         return Explanation(prepared.plan, *prepared.plan.explained, forecast(prepared, turns))
 
 
@@ -258,27 +260,30 @@ def run_group(folder: Path, jobs: int = 1, on: str = LOCAL) -> list[Run]:
 
 
 def resume(
-    folder: str | Path, *, jobs: int = 1, log: str | None = None, show_progress: bool = True, on: str = LOCAL,
+    folder: str | Path, *, jobs: int | None = None, log: str | None = None, show_progress: bool = True, on: str = LOCAL,
     data: str | Path | None = None, wait: bool = False,
 ) -> list[Run]:  # fmt: skip
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway.
 
-    `data` is where its images are now, if they were moved. `wait` for a process that is at work on it, instead of refusing.
+    `jobs` of several runs at once: where nothing is said, as many as the search or the study had, else one. `data` is where its images are now, if they were moved. `wait` for a process that is at work on it, instead of refusing.
     """
     folder = Path(folder)
     with quiet(not show_progress), patient() if wait else nullcontext():
         relocate(folder, data)
         if is_tuning(folder):
-            return [Run(resume_tuning(folder, on).final.path)]
+            return [Run(resume_tuning(folder, jobs, on).final.path)]
         if is_curve(folder):
-            return open_runs(resume_curve(folder, jobs, on).folder)
+            return open_runs(resume_curve(folder, jobs or 1, on).folder)
         if is_study(folder):
             return [Run(path) for path in finished_runs(resume_study(folder, jobs, on))]
         if is_group(folder):
             with sole_owner(folder):
                 if any(is_unplanned(member.path) for member in final_members(folder)):
-                    Stages.stored(folder).run_and_plan_group(folder, jobs, on)
-                return run_group(folder, jobs, on)
+                    Stages.stored(folder).run_and_plan_group(folder, jobs or 1, on)
+                return run_group(folder, jobs or 1, on)
+        if (jobs or 1) > 1 or on != LOCAL:
+            given = f"--jobs {jobs}" if (jobs or 1) > 1 else f"--on {on}"
+            raise UsageError(f"{given} is for several runs, and {folder} is one: leave it out")
         if is_unplanned(folder):
             if not (world := join()).writes:
                 return [Run(train_along(world))]

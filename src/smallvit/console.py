@@ -123,15 +123,33 @@ def _moving(console: Any, label: str, total: int, done: int) -> Iterator[Advance
 
 
 def make_progress(console: Any) -> Any:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    """Rows that have `waits=True` have nothing to measure yet: their note stands alone."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
 
+    class Measured(ProgressColumn):
+        def __init__(self, column: ProgressColumn) -> None:
+            super().__init__()
+            self.column = column
+
+        def render(self, task: Task) -> Any:
+            return Text() if task.fields.get("waits") else self.column(task)
+
+    measured = (
+        BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TextColumn("left"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
     return Progress(
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        *map(Measured, measured),
         TextColumn("{task.fields[note]}", markup=False),
         console=console,
         auto_refresh=True,

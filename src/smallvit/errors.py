@@ -41,6 +41,21 @@ class OutOfMemory(SmallvitError):
     """The machine or its GPU has no more memory to give."""
 
 
+# What torch's allocators say on CPUs (Linux, Windows) and on GPUs.
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether it is memory that was missing."""
+    return isinstance(error, MemoryError | OutOfMemory) or any(said in str(error) for said in NO_MEMORY)
+
+
+def what_ran_out(error: BaseException) -> str:
+    """What an allocator has said, without the place in its code."""
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return first.rpartition("DefaultCPUAllocator: ")[2].partition(". Error code")[0][:200]
+
+
 class Interrupted(SmallvitError):
     """The user asked the run to stop; it was saved."""
 

@@ -189,6 +189,24 @@ def test_frozen_features_come_with_their_labels(images: ImageSet) -> None:
 # ---- the model -----------------------------------------------------------------------------------------
 
 
+def test_as_many_at_once_as_memory_holds(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = predictor()
+    expected, forward, seen = model.logits(images), Predictor._forward, []
+
+    def short(self: Predictor, images_BCSS: Tensor, classify: bool) -> Tensor:
+        seen.append(len(images_BCSS))
+        if len(images_BCSS) > 3:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        return forward(self, images_BCSS, classify)
+
+    monkeypatch.setattr(Predictor, "_forward", short)
+    torch.testing.assert_close(model.logits(images), expected)
+    assert seen[0] > 3 and sum(count for count in seen if count <= 3) == len(expected)
+    monkeypatch.setattr(Predictor, "_forward", lambda *_: (_ for _ in ()).throw(RuntimeError("another thing")))
+    with pytest.raises(RuntimeError, match="another thing"):
+        model.logits(images)
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_modes_and_statistics_stay_and_gradients_are_off(images: ImageSet, training: bool) -> None:
     p = predictor()

@@ -34,3 +34,8 @@ def test_a_mean_over_seeds_is_above_over_seeds_and_over_images() -> None:
 def test_a_run_of_an_earlier_version_is_judged_by_its_intervals() -> None:
     old = Score("k-NN on pixels", 0.6, 0.57, 0.63)
     assert "intervals overlap" in against_floors(Score("vit", 0.62, 0.59, 0.65, cautious_low=0.59), [old]).text
+
+
+def test_a_model_that_is_level_with_a_floor_is_told_so() -> None:
+    verdict = against_floors(Score("vit", 0.6, 0.57, 0.63), [floor(10, 10)])
+    assert verdict.word == "Does not beat the floors" and "vit is level with the best simple method" in verdict.text

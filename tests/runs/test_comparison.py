@@ -69,6 +69,19 @@ def test_mcnemar_is_a_binomial_test() -> None:
         assert (low > 0 or high < 0) == (mcnemar(b, c) < 0.05), "test and interval say the same"
 
 
+@pytest.mark.parametrize(("first", "second"), [(0.05, 0.05), (0.1, 0.02), (0.5, 0.02), (0.74, 0.002)])
+def test_the_paired_interval_holds_the_difference_as_often_as_it_promises(first: float, second: float) -> None:
+    """Large differences, too: a tuned recipe may be 70 points above a broken one."""
+    n, draw = 400, np.random.default_rng(0)
+    counts = draw.multinomial(n, [first, second, 1 - first - second], size=1000)
+    intervals = [paired_share(int(b), int(c), n) for b, c, _ in counts]
+    held = np.mean([low <= first - second <= high for _, low, high in intervals])
+    assert 0.94 < held < 0.99, held
+    for (b, c, _), (_, low, high) in zip(counts, intervals, strict=True):
+        assert (low > 0 or high < 0) == (mcnemar(int(b), int(c)) < 0.05)
+        assert paired_share(int(c), int(b), n)[1:] == (-high, -low)
+
+
 def test_seeds_needed_give_the_power_they_promise() -> None:
     draw = np.random.default_rng(0)
     differences = draw.normal(0, 1, 8)

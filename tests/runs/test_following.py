@@ -149,3 +149,27 @@ def test_the_same_as_bars(tmp_path: Path) -> None:
     bars.started(tmp_path / "seed-0")
     notes = {task.description: task.fields["note"] for task in progress.tasks if task.visible}
     assert notes == {"": "3 wait for one of these to end (--jobs 1)", "seed-0": "loading torch and its images"}
+
+
+def test_what_waits_has_no_bar(tmp_path: Path) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    progress = make_progress(screen)
+    bars = Bars(progress, total=4, jobs=2)
+    for name in ("seed-0", "seed-1"):
+        (tmp_path / name).mkdir()
+        bars.started(tmp_path / name)
+    append(tmp_path / "seed-0", step=10, steps=40)
+    bars.update()
+
+    def shown() -> list[str]:
+        with screen.capture() as captured:
+            screen.print(progress.get_renderable())
+        return [" ".join(line.split()) for line in captured.get().splitlines()]
+
+    first, second, last = shown()
+    assert first.startswith("seed-0 ━") and " 25% " in first
+    assert second == "seed-1 loading torch and its images"
+    assert last == "2 wait for one of these to end (--jobs 2)"
+    append(tmp_path / "seed-1", step=20, steps=40)
+    bars.update()
+    assert " 50% " in shown()[1]

@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
 import smallvit
 from helpers import ends_well, fails, run_here
+from smallvit.planning import tryout
+from smallvit.planning.plan import make_plan
+from smallvit.runs.axes import Place
+from smallvit.runs.group import Planned, claimed_group
 
 WORDS = [
     "digits", "--model", "conv_nano", "--epochs", "12", "--per-class", "10", "--threads", "1", "--precision", "fp32",
@@ -125,6 +130,31 @@ def test_a_search_on_a_cluster_that_has_an_address(cluster: Cluster, tmp_path: P
     for run in ("trial-000", "trial-001", "final"):
         for name in ("model.safetensors", "predictions.safetensors"):
             assert (there / run / name).read_bytes() == (here / run / name).read_bytes(), (run, name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_threads_are_those_that_a_task_was_given(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned where two threads were faster, on a cluster of machines with one core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    monkeypatch.setattr(tryout, "step_seconds", lambda training, threads, precision: 0.01 / threads)
+    asked = smallvit.make_recipe(
+        data="digits", model="vit_pico", per_class=4, epochs=1, batch_size=8, precision="fp32"
+    )  # fmt: skip
+    plan = make_plan(asked, with_floors=False)
+    torch.set_num_threads(before)
+    assert plan.recipe.threads == 2
+    with claimed_group(tmp_path / "a", [Planned(Place(seed=0), plan)], "test"):
+        pass
+    command = [sys.executable, "-m", "smallvit", "resume", str(tmp_path / "a"), "--on", cluster.address]
+    environ = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    run = smallvit.Run(tmp_path / "a" / "seed-0")
+    assert run.finished and run.recipe.threads == 2 and run.read("env.json")["threads"] == 1
 
 
 @pytest.mark.slow

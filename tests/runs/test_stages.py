@@ -16,7 +16,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.planning.length import AIM, Clock
 from smallvit.planning.plan import make_plan, write_plan
 from smallvit.recipe import flat
-from smallvit.runs import executor, places
+from smallvit.runs import executor
 from smallvit.runs.members import method_of
 from smallvit.runs.stages import Stages
 from smallvit.training import budget
@@ -83,7 +83,7 @@ def test_the_folder_is_overwritten_whole(staged: smallvit.Run, tmp_path: Path) -
 class Here:
     """A run of a group that is computed in this process: five times importing torch is not what is tested."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, cores: int) -> None:
         smallvit.resume(path, show_progress=False)
 
     def poll(self) -> executor.Exit:
@@ -94,7 +94,7 @@ class Here:
 
 
 def test_seeds_have_stages_of_their_own_and_one_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "Process", Here)
+    monkeypatch.setattr(executor, "Process", Here)
     monkeypatch.setattr(executor, "POLL_SECONDS", 0.01)
     folder = tmp_path / "group"
     outcome = ends_well(run_here(*WORDS, "--teacher", "conv_nano", "--seeds", "2", "--out", folder))

@@ -64,7 +64,7 @@ class Here:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    monkeypatch.setattr(running, "place_called", lambda on: Here)
+    monkeypatch.setattr(running, "place_called", lambda on, at_once: Here)
     monkeypatch.setattr("smallvit.runs.executor.POLL_SECONDS", 0.0)
     Here.started.clear()
     yield Here.started

@@ -181,11 +181,21 @@ import resource, sys, smallvit
 from smallvit import api, cli
 from smallvit.training.machine_memory import _in_status
 import smallvit.runs.execution, smallvit.training.session, sklearn, timm
-limit = _in_status("VmSize") + int(sys.argv[2])
+limit = _in_status("VmSize") + int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-sys.argv = ["smallvit", "resume", sys.argv[1], "-q"]
+sys.argv = ["smallvit", *sys.argv[2:], "-q"]
 cli.main()
 """
+
+
+def in_short(room: int, *words: str) -> str:
+    """What a command says that has so many bytes beside the code that it needs."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SHORT, str(room), *words], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and sizes as Linux tells them")
@@ -196,17 +206,24 @@ def test_memory_that_runs_out_is_told_with_what_to_try(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     write_plan(folder, make_plan(recipe, with_floors=False), "test")
-    ended = subprocess.run(
-        [sys.executable, "-c", SHORT, str(folder), str(150 * MB)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ended.returncode == 1, ended.stderr
-    assert "Traceback" not in ended.stderr
+    said = in_short(150 * MB, "resume", str(folder))
     for phrase in (
         "out of memory on cpu with vit_nano and batches of 256 images of 32 px", "--grad-accum 2", "--batch-size 128",
         "--grad-checkpointing", f"smallvit resume {folder}", "allocate",
     ):  # fmt: skip
-        assert phrase in ended.stderr, ended.stderr
+        assert phrase in said, said
+    assert "alloc_cpu.cpp" not in said, "the place in torch's code helps nobody"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits and sizes as Linux tells them")
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [
+        (200 * MB, "out of memory: model vit_base_patch16_224 (img_size=32) for 1 channel of 32 px does not fit"),
+        (600 * MB, "out of memory on cpu before the first step: vit_base_patch16_224 with gradients, optimizer and two images"),
+    ],
+)  # fmt: skip
+def test_a_model_that_does_not_fit_is_told_without_a_batch_to_try(room: int, expected: str, tmp_path: Path) -> None:
+    words = ("--model", "vit_base_patch16_224", "--img-size", "32", "--epochs", "1", "--threads", "1")
+    said = in_short(room, "train", "digits", *words, "--precision", "fp32", "--out", str(tmp_path / "a"))
+    assert expected in said and "a smaller model" in said and "--batch-size" not in said, said

@@ -12,7 +12,8 @@ import pytest
 import smallvit
 from helpers import Outcome, ends_well, fails, run_here
 from smallvit import Run
-from smallvit.tuning.folder import open_tuning
+from smallvit.tuning.folder import Asked, open_tuning, write_asked
+from smallvit.tuning.space import read_space
 
 WORDS = (
     "tune",
@@ -100,6 +101,37 @@ def test_a_killed_search_goes_on_where_it_was(tuned: tuple[Path, Outcome], tmp_p
         for file in ("model.safetensors", "predictions.safetensors"):
             assert (path / name / file).read_bytes() == (tuned[0] / name / file).read_bytes(), (name, file)
     assert (path / "best.toml").read_bytes() == (tuned[0] / "best.toml").read_bytes()
+
+
+def test_a_search_goes_on_with_other_jobs(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
+    path = shutil.copytree(tuned[0], tmp_path / "t")
+    for name in ("trial-001", "trial-002", "final"):
+        shutil.rmtree(path / name)
+    for name in ("best.toml", "report.html"):
+        (path / name).unlink()
+    done = ends_well(run_here("resume", path, "--jobs", "2"))
+    assert "2 trials at a time, 1 thread each" in done.err
+    assert json.loads((path / "tune.json").read_text())["jobs"] == 2
+    assert [trial.state for trial in open_tuning(path).trials()] == ["done"] * 3 and Run(path / "final").finished
+    assert Run(path / "trial-001").read("env.json")["threads"] == 1
+
+
+def test_the_default_stands_where_it_was_asked_for(tmp_path: Path) -> None:
+    asked = Asked(
+        command="test", recipe={"model": {"name": "vit_pico"}, "optimizer": {"rate_factor": 0.05}}, space="wide",
+        parameters={name: parameter.model_dump(exclude_unset=True) for name, parameter in read_space("wide").parameters.items()},
+        trials=2, budget=None, jobs=1, threads=1,
+    )  # fmt: skip
+    basis = {
+        "model.name": "vit_pico",
+        "batch_size": 32,
+        "optimizer.weight_decay": 0.05,
+        "objective.label_smoothing": 0.0,
+        "ema": 0.0,
+    }
+    stands = write_asked(tmp_path, asked).space.defaults(basis)
+    assert (stands["model.name"], stands["optimizer.rate_factor"], stands["batch_size"]) == ("vit_pico", 0.05, 32)
+    assert stands["augmentation"] == "usual"
 
 
 @pytest.mark.slow

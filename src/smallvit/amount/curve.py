@@ -27,7 +27,7 @@ from smallvit.runs.atomic import write_text
 from smallvit.runs.folder import check_free
 from smallvit.runs.group import claimed_group
 from smallvit.runs.ownership import sole_owner
-from smallvit.runs.places import LOCAL, check_place
+from smallvit.runs.places import LOCAL, as_one_of, check_place
 
 
 def curve(
@@ -52,7 +52,8 @@ def curve(
         if out is not None:
             check_free(out, overwrite)
         held.write()
-        planned = plan_shares(asked, shares, seeds, jobs, started)
+        with as_one_of(min(jobs, len(shares) * seeds), on):
+            planned = plan_shares(asked, shares, seeds, jobs, started)
         title = f"{planned[-1].plan.recipe.model.name}, {len(shares)} shares of {Path(asked.data.source).name}"
         with claimed_group(out or next_folder(asked.data.source), planned, command, overwrite, title) as folder:
             write_text(folder / FILE, json.dumps({"shares": shares, "seeds": seeds}) + "\n")

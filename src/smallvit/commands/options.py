@@ -17,7 +17,10 @@ from smallvit.listing.losses import auxiliary_names, in_words, pretraining_names
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default runs/DATA-MODEL-N.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once (give each --threads 1).")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once; they share the cores.")]
+OtherJobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="How many of several runs at once; default as it had, else 1.")
+]
 On = Annotated[
     str,
     typer.Option(

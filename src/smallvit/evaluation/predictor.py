@@ -22,7 +22,7 @@ from smallvit.data.images import Unreadable, convertible, many_reads
 from smallvit.data.imageset import ImageSet
 from smallvit.data.loader import DeviceImages
 from smallvit.data.preparation import Picture, Preparation
-from smallvit.errors import DataError, UsageError
+from smallvit.errors import DataError, UsageError, ran_out
 from smallvit.models.features import Backbone
 
 BATCH = 256
@@ -120,9 +120,20 @@ class Predictor:
             bar("running the model", total) as advance,
         ):
             for images_BCSS in prepared:
-                outputs.add(self._forward(images_BCSS, classify))
+                outputs.add(self._in_memory(images_BCSS, classify))
                 advance(len(images_BCSS))
         return outputs.whole().cpu()
+
+    def _in_memory(self, images_BCSS: Tensor, classify: bool) -> Tensor:
+        """Half as many at once where memory does not hold them: a run that was trained in pieces must be judged, too."""
+        try:
+            return self._forward(images_BCSS, classify)
+        except (MemoryError, RuntimeError) as error:
+            if len(images_BCSS) == 1 or not ran_out(error):
+                raise
+        # Only now: the error held what was made so far.
+        halves = images_BCSS.split(-(-len(images_BCSS) // 2))
+        return torch.cat([self._in_memory(half, classify) for half in halves])
 
     def _forward(self, images_BCSS: Tensor, classify: bool) -> Tensor:
         """All images go through the model here, and nowhere else."""

@@ -88,13 +88,31 @@ def mcnemar(only_first: int, only_second: int) -> float:
 def paired_share(only_first: int, only_second: int, n: int, level: float = 0.05) -> tuple[float, float, float]:
     """Difference of two shares of the same images, and an interval that leaves out 0 exactly where McNemar's p is small.
 
-    Clopper and Pearson's interval of the share that the first has of the images which only one gets right. Where
-    there are none, how many there may be at most.
+    Where both answer all images alike, how many others there may be at most.
     """
-    total = only_first + only_second
-    if not total:
+    if not only_first + only_second:
         reach = 1 - (level / 2) ** (1 / n)
         return 0.0, -reach, reach
-    low = float(betaincinv(only_first, only_second + 1, level / 2)) if only_first else 0.0
-    high = float(betaincinv(only_first + 1, only_second, 1 - level / 2)) if only_second else 1.0
-    return (only_first - only_second) / n, (2 * low - 1) * total / n, (2 * high - 1) * total / n
+    low, high = _least(only_first, only_second, n, level), -_least(only_second, only_first, n, level)
+    return (only_first - only_second) / n, low, high
+
+
+def _least(only_first: int, only_second: int, n: int, level: float) -> float:
+    """The lower end. Two things are uncertain: on how many images the two differ, and whom of them these speak for.
+
+    Each has Clopper and Pearson's interval; what they move the difference by is added in squares, as independent errors are.
+    By the second alone, the number of such images taken as given, large differences would seem to be known far too well.
+    """
+    total = only_first + only_second
+    share, lead = total / n, (only_first - only_second) / total
+    lowest_lead = 2 * _clopper_pearson(only_first, total, level)[0] - 1
+    least_share, most_share = _clopper_pearson(total, n, level)
+    low = lead * share - math.hypot(
+        (lead - lowest_lead) * share, lead * (share - (least_share if lead > 0 else most_share))
+    )
+    return max(low, lowest_lead * least_share) if lowest_lead > 0 else min(low, 0.0)  # as the exact test has it
+
+
+def _clopper_pearson(count: int, n: int, level: float) -> tuple[float, float]:
+    low = float(betaincinv(count, n - count + 1, level / 2)) if count else 0.0
+    return low, float(betaincinv(count + 1, n - count, 1 - level / 2)) if count < n else 1.0

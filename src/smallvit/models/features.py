@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import smallvit.models  # noqa: F401  (registers our own models with timm)
 from smallvit.console import several
-from smallvit.errors import UsageError, nearest
+from smallvit.errors import OutOfMemory, UsageError, nearest, ran_out, what_ran_out
 from smallvit.models.aliases import ALIASES
 from smallvit.models.arguments import MOST_PARAMETERS, bounded, check_arguments
 from smallvit.models.sharing import shared
@@ -133,6 +133,11 @@ def create_backbone(
     except BUILD_ERRORS as error:
         shown = ", ".join(f"{key}={value}" for key, value in arguments.items()) or "no arguments"
         shape = f"{several(in_chans, 'channel')} of {img_size} px"
+        if ran_out(error):
+            raise OutOfMemory(
+                f"out of memory: model {timm_name} ({shown}) for {shape} does not fit: try a smaller model, or a smaller --img-size "
+                f"({what_ran_out(error)})"
+            ) from None
         why = str(error) or f"timm gives no reason ({type(error).__name__})"
         raise UsageError(f"model {timm_name} ({shown}) cannot be used for {shape}: {why}") from None
     backbone.width = features.pooled_BD.shape[1]

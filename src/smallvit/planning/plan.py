@@ -58,6 +58,7 @@ class Plan(NamedTuple):
     floors: dict[str, Any]
     seconds: float | None = None  # that training and all that follows will take on this machine, where it was reckoned
     memory: int | None = None  # bytes that it will have at most, where that was reckoned
+    cores: int | None = None  # that there were for it; as many as its threads, where those were given
 
     @property
     def explained(self) -> Explained:
@@ -129,7 +130,8 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     with fixed_threads(choices["threads"]):
         seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
     _tell_of_losses(choices, training)
-    plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds, memory)
+    cores = torch.get_num_threads() if asked.threads == "auto" else choices["threads"]
+    plan = Plan(asked, choices.recipe, choices.made, images, split, floors, seconds, memory, cores)
     training.recipe = plan.recipe  # with what was chosen after it was built
     training.loader.augment_with(make_augmenter(plan.recipe))
     return Prepared(plan, training, cost)
@@ -175,7 +177,7 @@ def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
 def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     """What cannot work is refused before anything is written."""
     recipe = longest(recipe)
-    with fixed_threads(resolved(recipe.threads)):
+    with fixed_threads(resolved(recipe.threads)), memory_in_words(recipe, least=True):
         training = build_training(recipe, images, split)
     grid = training.step.backbone.final_grid
     if grid and max(grid) < 2:
@@ -212,6 +214,7 @@ def write_plan(folder: Path, plan: Plan, command: str) -> RunFolder:
         "curves": declared_curves(recipe).for_folder(),
         "cautions": list(plan.cautions),
         "memory": plan.memory,
+        "cores": plan.cores,
     }
     writer = RunFolder.__new__(RunFolder)
     writer.path = folder

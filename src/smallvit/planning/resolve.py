@@ -38,7 +38,7 @@ def resolve_machine(choices: Choices) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     choices.choose("device", device, "a GPU is there" if device == "cuda" else "no GPU was found")
     check_device(choices["device"])
-    choices.choose("threads", torch.get_num_threads(), "torch's default on this machine")
+    choices.choose("threads", torch.get_num_threads(), "as many as there are cores for it")
 
 
 def check_device(name: str) -> torch.device:

@@ -115,18 +115,19 @@ def against_floors(score: Score, floors: Sequence[Score], pretrained: bool = Fal
     best = floors[0]
     floor = f"{best.label} ({percent(best.accuracy)})"
     points = f"{100 * abs(score.accuracy - best.accuracy):.1f} points"
+    below = f"{points} below" if score.accuracy < best.accuracy else "level with"
     if score.accuracy <= best.accuracy and pretrained:
         return Verdict(
             "note",
             "Features do not beat the floors",
-            f"A k-NN on the features is {points} below the best simple method on pixels, {floor}. What pretraining is "
+            f"A k-NN on the features is {below} the best simple method on pixels, {floor}. What pretraining is "
             "worth shows when a model is trained from it: smallvit train DATA --init RUN.",
         )
     if score.accuracy <= best.accuracy:
         return Verdict(
             "bad",
             "Does not beat the floors",
-            f"{score.label} is {points} below the best simple method, {floor}. As it stands, the simple "
+            f"{score.label} is {below} the best simple method, {floor}. As it stands, the simple "
             "method is the better choice. More epochs, more images or another model may change that.",
         )
     clear, told = _is_clear(score, best)

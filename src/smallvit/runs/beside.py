@@ -14,6 +14,7 @@ import torch
 from smallvit.console import say, several
 from smallvit.errors import RunError
 from smallvit.planning.room import COMFORT, gb
+from smallvit.planning.whereabouts import Given, whereabouts
 from smallvit.runs.folder import RunFolder
 from smallvit.training.machine_memory import free_bytes
 
@@ -27,10 +28,11 @@ def foreseen(path: Path) -> Foreseen:
     """What a run will have at most, as its plan says. Nothing where it does not (earlier versions, stages to come), or where
     it cannot be read: the run itself will say what is wrong with it."""
     try:
-        plan = RunFolder(path).read("recipe.json", "resolved")
+        run = RunFolder(path)
+        memory = run.read("recipe.json", "resolved").get("memory") or 0
+        return Foreseen(memory, whereabouts(run, Given.here()).device)
     except RunError:
         return Foreseen()
-    return Foreseen(plan.get("memory") or 0, plan["resolved"].get("device", "cpu"))
 
 
 class Room:

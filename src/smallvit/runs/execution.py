@@ -12,6 +12,7 @@ from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, neares
 from smallvit.objectives.base import objectives
 from smallvit.planning.plan import Plan, Prepared, read_plan, show_plan, write_plan
 from smallvit.planning.resolve import check_device
+from smallvit.planning.whereabouts import Given, as_here, take_more, whereabouts, write_environment
 from smallvit.recipe import Recipe, resolved
 from smallvit.report.page import write_report
 from smallvit.report.verdict import Verdict
@@ -36,18 +37,28 @@ LOGS: dict[str, LogType] = {"tensorboard": TensorBoardLog, "wandb": WandbLog}
 
 def execute(
     run: RunFolder, plan: Plan, logs: Sequence[LogType] = (), training: Training | None = None,
-    started: float | None = None, world: World = ALONE,
+    started: float | None = None, world: World = ALONE, given: Given | None = None,
 ) -> None:  # fmt: skip
     """Train, judge, report: from wherever the folder, which is held, stands.
 
-    A new run goes on with the `training` of its planning. `started` is when the clock of a budget began
-    (time.monotonic). Of several processes that train together the first one judges and reports.
+    A new run goes on with the `training` of its planning, any other with what is `given` where it is started: this process,
+    if nothing is said. `started` is when the clock of a budget began (time.monotonic). Of several processes that train
+    together the first one judges and reports.
     """
     started = time.monotonic() if started is None else started
+    here = None
+    if training is None:
+        here = whereabouts(run, given or Given.here())
+        plan = plan._replace(recipe=as_here(plan.recipe, here))
     check_device(plan.recipe.device)
     try:
         with fixed_threads(resolved(plan.recipe.threads)):
-            t = training or _build(run, plan)
+            with memory_in_words(plan.recipe, f"smallvit resume {run.path}", least=True):
+                t = training or _build(run, plan)
+            if here and world.size == 1:
+                take_more(t, here)
+            if here and world.writes:
+                write_environment(run, t.recipe)
             t.world = world
             _check_shares(t)
             open_logs: list[Log] = [make(run.path) for make in logs]
@@ -85,13 +96,13 @@ def run_planned(
     execute(run, prepared.plan, logs, prepared.training, started, world)
 
 
-def resume_run(run: RunFolder, logs: Sequence[LogType] = (), world: World = ALONE) -> None:
+def resume_run(run: RunFolder, logs: Sequence[LogType] = (), world: World = ALONE, given: Given | None = None) -> None:
     """Go on with a run that is not finished."""
     with sole_owner(run.path) if world.writes else nullcontext():
         if run.finished and world.size == 1:  # by the process that held it before
             tell_finished(run)
         else:
-            execute(run, read_plan(run), logs, world=world)
+            execute(run, read_plan(run), logs, world=world, given=given)
 
 
 def tell_finished(run: RunFolder) -> None:

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import torch
+
 from smallvit.console import say, several, warn
 from smallvit.errors import Interrupted, SmallvitError
-from smallvit.recipe import resolved
+from smallvit.planning.whereabouts import Given, whereabouts
 from smallvit.runs.beside import Room
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import LOADING, ON_CLUSTER, following
@@ -100,8 +102,8 @@ def run_all(
     The first failure stops all others, unless `keep_going`. A stop signal lets all save what they have; `go_on` is the
     command that goes on from there.
     """
-    launch = launch or Process
-    here = launch is Process
+    launch = launch or Processes(jobs)
+    here = isinstance(launch, Processes)
     under_way = UnderWay(source, jobs, launch, room or (Room() if here else None))
     failed: list[Ended] = []
     with stop_signals() as stop, following(total, jobs, LOADING if here else ON_CLUSTER) as view:
@@ -201,13 +203,12 @@ def _last_words(path: Path, status: int) -> str:
     return "\n".join(said[-TAIL_LINES:]) or f"exit status {status}"
 
 
-def tell_cores(folders: Sequence[Path], jobs: int) -> None:
+def tell_cores(folders: Sequence[Path], at_once: int, given: Given) -> None:
     """How the cores are divided among runs that go on beside each other."""
-    at_once = min(jobs, len(folders))
     if at_once < 2:
         return
-    threads = max(resolved(RunFolder(path).recipe.threads) for path in folders)
-    cores = os.cpu_count() or 1
+    threads = max(whereabouts(RunFolder(path), given).threads for path in folders)
+    cores = torch.get_num_threads()
     say(f"{several(at_once, 'run')} at a time, {several(threads, 'thread')} each, on {several(cores, 'core')}")
     if at_once * threads > cores and threads > 1:
         warn(
@@ -218,13 +219,28 @@ def tell_cores(folders: Sequence[Path], jobs: int) -> None:
 # ---- processes of this machine -----------------------------------------------------------------------
 
 
+class Processes:
+    """Launches runs here, so many at once: each is given its share of the cores (planning/whereabouts.py)."""
+
+    def __init__(self, at_once: int) -> None:
+        self.given = Given.here()._replace(cores=cores_of_one(at_once))
+
+    def __call__(self, path: Path) -> Process:
+        return Process(path, self.given.cores)
+
+
+def cores_of_one(at_once: int) -> int:
+    """Of the cores that this process may use, for one of so many runs."""
+    return max(1, torch.get_num_threads() // at_once)
+
+
 class Process:
     """`smallvit resume FOLDER` as a child. What it says goes to log.txt in the folder.
 
     It waits for a run that an earlier, killed command has left at work there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, cores: int) -> None:
         command = [sys.executable, "-m", "smallvit", *words_for(path)]
         # Its own session: a Ctrl-C reaches us alone, and we tell the children.
         with (path / "log.txt").open("ab") as log:
@@ -234,7 +250,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": child_path()},
+                env={**os.environ, "PYTHONPATH": child_path(), "OMP_NUM_THREADS": str(cores)},
             )
 
     def poll(self) -> Exit | None:

@@ -124,19 +124,22 @@ class Bars:
     def __init__(self, progress: Any, total: int | None, jobs: int = 1, before: str = LOADING) -> None:
         self.progress = progress
         self.total, self.jobs, self.before, self.begun = total, jobs, before, 0
-        self.queue = progress.add_task("", total=None, note="", visible=False)
+        self.queue: Any = None  # the last row: what the runs wait for that have not begun
         self.active: dict[Path, tuple[Follower, Any]] = {}
         self.over: list[Any] = []  # bars of ended runs, the first ended first
         self.all = progress.add_task("all runs", total=total, note="") if total is None or total > MOST_SHOWN else None
 
     def started(self, path: Path) -> None:
         self.begun += 1
+        name = console.printable(run_name(path))
         self.active[path] = (
             Follower(path, self.before),
-            self.progress.add_task(console.printable(run_name(path)), total=1, note=self.before),
+            self.progress.add_task(name, total=1, note=self.before, waits=True),
         )
+        if self.queue is not None:
+            self.progress.remove_task(self.queue)
         waiting = waiting_in_words(self.total, self.begun, self.jobs)
-        self.progress.update(self.queue, note=waiting, visible=bool(waiting))
+        self.queue = self.progress.add_task("", total=None, note=waiting, waits=True) if waiting else None
 
     def ended(self, path: Path, problem: str = "") -> None:
         follower, bar = self.active.pop(path)
@@ -157,7 +160,7 @@ class Bars:
     def _show(self, follower: Follower, bar: Any) -> None:
         if follower.look():
             note = f"{follower.note}{follower.place}"
-            self.progress.update(bar, total=max(follower.steps, 1), completed=follower.step, note=note)
+            self.progress.update(bar, total=max(follower.steps, 1), completed=follower.step, note=note, waits=False)
 
 
 class Lines:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from smallvit.errors import RunError
 from smallvit.planning.plan import Plan, write_plan
 from smallvit.runs.axes import Place
-from smallvit.runs.executor import Listed, run_all, tell_cores, wait_for_others
+from smallvit.runs.executor import Listed, Processes, run_all, tell_cores, wait_for_others
 from smallvit.runs.folder import RunFolder, claimed, make_folder
 from smallvit.runs.members import add_member, is_group, members_of, read_group, write_group
 from smallvit.runs.places import LOCAL, place_called
@@ -94,7 +94,8 @@ def run_folders(waiting: Sequence[Path], jobs: int, on: str, go_on: str) -> None
     """Runs that are planned; `go_on` is the command that goes on with them after a stop."""
     if not waiting:
         return
-    launch = place_called(on)
-    if on == LOCAL:
-        tell_cores(waiting, jobs)
+    at_once = min(jobs, len(waiting))
+    launch = place_called(on, at_once)
+    if isinstance(launch, Processes):
+        tell_cores(waiting, at_once, launch.given)
     run_all(Listed(waiting), jobs, go_on=go_on, total=len(waiting), launch=launch)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 
 from smallvit.errors import UsageError
-from smallvit.runs.executor import Launch, Process
+from smallvit.runs.executor import Launch, Processes, cores_of_one
 from smallvit.runs.ray_place import check_cluster, ray_place, room_on_ray
+from smallvit.training.session import fixed_threads
 
 LOCAL = "local"
 
@@ -19,14 +21,20 @@ def check_place(on: str) -> None:
         raise UsageError(f"--on {on}: choices: {LOCAL}, ray, ray://HOST:PORT")
 
 
-def place_called(on: str) -> Launch:
+def place_called(on: str, at_once: int) -> Launch:
+    """What launches runs there, so many at once."""
     check_place(on)
-    return Process if on == LOCAL else ray_place(on)
+    return Processes(at_once) if on == LOCAL else ray_place(on, at_once)
+
+
+def as_one_of(at_once: int, on: str) -> AbstractContextManager[None]:
+    """To plan runs with as many cores as each of them will have here; what a machine of a cluster has is seen there."""
+    return fixed_threads(cores_of_one(at_once)) if on == LOCAL else nullcontext()
 
 
 def room_at(on: str, threads: int) -> int:
     """How many runs of so many threads have cores of their own there. A cluster is joined to be asked."""
     if on == LOCAL:
         return max(1, (os.cpu_count() or 1) // threads)
-    place_called(on)
-    return room_on_ray(threads)
+    check_place(on)
+    return room_on_ray(on, threads)

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 from smallvit.console import quiet
 from smallvit.errors import RunError, SmallvitError, UsageError
-from smallvit.recipe import resolved
+from smallvit.planning.whereabouts import Given, whereabouts
 from smallvit.runs.beside import foreseen
 from smallvit.runs.execution import resume_run
 from smallvit.runs.executor import Exit, Job, Launch, PlaceLost, child_path
@@ -35,33 +36,36 @@ GONE = "the Ray cluster does not answer any more; what its runs had saved is kep
 ANSWER_SECONDS = 5.0  # for the port of a cluster; Ray itself would ask it for half a minute
 
 
-def ray_place(address: str) -> Launch:
-    """Start or join a cluster; what launches runs there. `address` is ray, or ray://HOST:PORT."""
-    ray = load_ray()
-    if not ray.is_initialized():
-        _join(ray, address)
+def ray_place(address: str, at_once: int) -> Launch:
+    """Start or join a cluster; what launches runs there, so many at once. `address` is ray, or ray://HOST:PORT."""
+    ray = _joined(address)
     # A process of its own for each run: what one leaves behind is no other's.
     task = ray.remote(max_calls=1, max_retries=MOST_LOSSES, retry_exceptions=False)(resume_there)
 
     def launch(path: Path) -> Job:
         if not ray.is_initialized():
             raise PlaceLost(GONE)
-        recipe = RunFolder(path).recipe
-        needs: dict[str, Any] = {
-            "num_cpus": resolved(recipe.threads),
-            "num_gpus": int(recipe.device.startswith("cuda")),
-        }
+        wanted = whereabouts(RunFolder(path), most_of_one(ray.nodes(), at_once))
+        needs: dict[str, Any] = {"num_cpus": wanted.most, "num_gpus": int(wanted.device.startswith("cuda"))}
         _check_room(ray, path, needs)
-        if recipe.device == "cpu":
+        if wanted.device == "cpu":
             needs["memory"] = min(foreseen(path).bytes, _most_memory(ray))
         return RayJob(ray, task.options(**needs, name=path.name).remote(str(path.resolve())), path)
 
     return launch
 
 
-def room_on_ray(threads: int) -> int:
+def room_on_ray(address: str, threads: int) -> int:
     """How many runs of so many threads the cluster holds at once."""
-    return max(1, int(load_ray().cluster_resources().get("CPU", 1)) // threads)
+    return max(1, int(_joined(address).cluster_resources().get("CPU", 1)) // threads)
+
+
+def most_of_one(nodes: Sequence[Mapping[str, Any]], at_once: int) -> Given:
+    """What a cluster can give to each of so many runs: a share of its CPUs, on one machine; with a GPU, where it has some."""
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+    with_gpu = [node for node in alive if node.get("GPU", 0) >= 1]
+    cpus = [int(node.get("CPU", 0)) for node in with_gpu or alive]
+    return Given(max(1, min(max(cpus, default=1), sum(cpus) // at_once)), bool(with_gpu))
 
 
 class RayJob:
@@ -102,11 +106,16 @@ def resume_there(path: str) -> tuple[int, float]:
     with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stderr(log):
         try:
             with quiet(), patient(LET_GO_SECONDS):
-                resume_run(RunFolder(folder))
+                resume_run(RunFolder(folder), given=Given.here()._replace(cores=_own_cpus()))
         except SmallvitError as error:
             print(f"smallvit: {error}", file=log)
             return error.exit_status, time.process_time() - began
     return 0, time.process_time() - began
+
+
+def _own_cpus() -> int:
+    """Those of the task that this is."""
+    return max(1, int(load_ray().get_runtime_context().get_assigned_resources().get("CPU", 1)))
 
 
 def check_cluster(address: str) -> None:
@@ -115,7 +124,7 @@ def check_cluster(address: str) -> None:
         load_ray()
         return
     host, port = _host_and_port(address)
-    ray = load_ray()
+    load_ray()
     try:
         socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
     except OSError as error:
@@ -123,8 +132,7 @@ def check_cluster(address: str) -> None:
             f"--on {address}: nothing answers there ({error.strerror or error}): give the host on which `ray start --head` "
             "was called, and its --ray-client-server-port"
         ) from None
-    if not ray.is_initialized():
-        _join(ray, address)
+    _joined(address)
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
@@ -136,6 +144,13 @@ def _host_and_port(address: str) -> tuple[str, int]:
         f"--on {address}: give ray://HOST:PORT, the port being that of the cluster's Ray Client server (10001 unless `ray "
         "start` was given another)"
     )
+
+
+def _joined(address: str) -> Any:
+    ray = load_ray()
+    if not ray.is_initialized():
+        _join(ray, address)
+    return ray
 
 
 def _join(ray: Any, address: str) -> None:

@@ -56,6 +56,7 @@ class RecipeFile(Stored):
     asked: dict[str, Any] = {}
     explained: StoredExplanation | None = None
     cautions: list[str] = []
+    cores: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _a_recipe(self) -> RecipeFile:
@@ -68,6 +69,11 @@ class RecipeFile(Stored):
         if left := [key for key, value in flat(self.resolved).items() if value == "auto" and not key.startswith(own)]:
             raise ValueError(f"{left[0]} is still auto in the recipe that it resolved to")
         return self
+
+
+class EnvironmentFile(Stored):
+    __pydantic_extra__: dict[str, str | int]  # names and versions
+    threads: Annotated[int, Field(ge=1)] = 1
 
 
 class StoredPart(Stored):

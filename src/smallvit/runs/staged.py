@@ -27,6 +27,7 @@ class Ahead(Section):
     settled: Recipe  # of the run that counts: all but its length, which is known when its turn comes
     choices: tuple[tuple[str, Any, str], ...]  # that were made for it
     floors: dict[str, Any]
+    cores: int | None = None  # that there were for it
     turns: int = 0  # so many runs of a group follow one another
     to_begin: float = 0.0  # seconds that each process of a group needs before it trains
 

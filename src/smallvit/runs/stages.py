@@ -18,6 +18,7 @@ from smallvit.planning.choices import Choice
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, Prepared, prepare, read_plan, show_plan, write_plan
 from smallvit.planning.stages import Stage, stage_named, stages_of
+from smallvit.planning.whereabouts import MAY_DIFFER
 from smallvit.recipe import Recipe, flat, validate
 from smallvit.runs.execution import LogType, execute, report_runs, run_planned
 from smallvit.runs.executor import wait_for_others
@@ -52,7 +53,7 @@ class Stages:
             return None
         ahead = Ahead(
             command=command, asked=plan.asked.model_dump(exclude_unset=True), settled=settled(plan),
-            choices=tuple(plan.choices), floors=plan.floors, turns=clock.turns, to_begin=clock.to_begin,
+            choices=tuple(plan.choices), floors=plan.floors, cores=plan.cores, turns=clock.turns, to_begin=clock.to_begin,
         )  # fmt: skip
         new = cls(Staged(stages=tuple(stage.name for stage in wanted), ahead=ahead), clock)
         new.prepared = new.prepare(wanted[0])
@@ -80,7 +81,9 @@ class Stages:
         asked = stage.asked(self.ahead.settled)
         asked = asked.model_copy(update={"precision": self.asked.precision, "compile": self.asked.compile})
         prepared = prepare(asked, self.clock, with_floors=False)
-        return prepared._replace(plan=prepared.plan._replace(floors=self.ahead.floors))
+        plan = prepared.plan._replace(floors=self.ahead.floors, cores=self.ahead.cores)
+        where = {key: getattr(self.asked, key) for key in MAY_DIFFER}  # it is settled where a stage runs, too
+        return prepared._replace(plan=plan._replace(asked=plan.asked.model_copy(update=where)))
 
     def run(self, folder: Path, homes: Homes, finish: Finish) -> Prepared:
         """Train all of them; the run that counts, as the first home has it, before its first step."""
@@ -144,7 +147,10 @@ class Stages:
         made = {choice.key for choice in prepared.plan.choices}
         earlier = [Choice(*choice) for choice in self.ahead.choices if choice[0] not in (*made, *LENGTH)]
         plan = prepared.plan._replace(
-            asked=self.asked, choices=[*earlier, *prepared.plan.choices], floors=self.ahead.floors
+            asked=self.asked,
+            choices=[*earlier, *prepared.plan.choices],
+            floors=self.ahead.floors,
+            cores=self.ahead.cores,
         )
         return prepared._replace(plan=plan)
 

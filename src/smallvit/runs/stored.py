@@ -17,6 +17,7 @@ from smallvit.errors import RunError
 from smallvit.runs.shapes import (
     CurveFile,
     DecisionFile,
+    EnvironmentFile,
     GroupFile,
     MovedFile,
     ProbeFile,
@@ -40,7 +41,7 @@ KINDS: dict[str, Any] = {
     "moved.json": MovedFile,
     "curve.json": CurveFile,
     "floors.json": dict[str, StoredFloor],
-    "env.json": dict[str, str | int],
+    "env.json": EnvironmentFile,
 }
 SHAPES: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
 

@@ -26,7 +26,7 @@ from smallvit.runs.executor import run_all, wait_for_others
 from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.members import is_group, members_of, write_group
 from smallvit.runs.ownership import sole_owner
-from smallvit.runs.places import LOCAL, check_place, place_called
+from smallvit.runs.places import LOCAL, as_one_of, check_place, place_called
 from smallvit.studies import costs
 from smallvit.studies.library import in_words, read_study, study_names
 from smallvit.studies.measured import measure_run, needs_diagnosis
@@ -112,7 +112,7 @@ def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL) -> Open
             raise RunError(f"cannot read {folder / ASKED}: {error.strerror}") from None
         except ValidationError as error:
             raise RunError(f"{folder / ASKED} is damaged: {in_words(error)}") from None
-        if jobs and jobs > 1:
+        if jobs:
             asked = asked.model_copy(update={"jobs": jobs})
         return _go(folder, open_study(folder).study, asked, on)
 
@@ -216,7 +216,9 @@ def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
     go_on = f"smallvit resume {folder}"
     if runs.waiting:
         say(f"{len(runs.waiting)} runs of {len(ready)} arms to go, {asked.jobs} at a time")
-    run_all(runs, asked.jobs, go_on=go_on, total=runs.total, keep_going=True, launch=place_called(on))
+    launch = place_called(on, asked.jobs)
+    with as_one_of(asked.jobs, on):  # runs are planned when their turn comes
+        run_all(runs, asked.jobs, go_on=go_on, total=runs.total, keep_going=True, launch=launch)
     _measure(folder, study, record)
     opened = Opened(record.study, study, record, folder)
     write_page(opened, folder / "report.html")

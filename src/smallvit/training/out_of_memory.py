@@ -5,32 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
-from smallvit.errors import OutOfMemory
+from smallvit.errors import OutOfMemory, ran_out, what_ran_out
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.step import pieces_of
 
-# What torch's allocators say on CPUs (Linux, Windows), and older ones on GPUs.
-SAID = ("can't allocate memory", "not enough memory", "out of memory")
-
 
 @contextmanager
-def memory_in_words(recipe: Recipe, go_on: str = "") -> Iterator[None]:
-    """`go_on`: the command that goes on where there is more memory, once a run is written."""
+def memory_in_words(recipe: Recipe, go_on: str = "", least: bool = False) -> Iterator[None]:
+    """`go_on`: the command that goes on where there is more memory, once a run is written. `least`: a model and a step of two
+    images are all that there is, so no other batch would help."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not ran_out(error):
             raise
-        raise OutOfMemory(in_words(error, recipe, go_on)) from error
+        raise OutOfMemory(in_words(error, recipe, go_on, least)) from error
 
 
-def ran_out(error: BaseException) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(said in str(error) for said in SAID)
-
-
-def in_words(error: BaseException, recipe: Recipe, go_on: str = "") -> str:
+def in_words(error: BaseException, recipe: Recipe, go_on: str = "", least: bool = False) -> str:
+    said, name, size = what_ran_out(error), recipe.model.name, recipe.data.img_size
+    on = f"; or, where there is more memory, `{go_on}`" if go_on else ""
+    if least:
+        return (
+            f"out of memory on {recipe.device} before the first step: {name} with gradients, optimizer and two images of {size} px "
+            f"does not fit: try a new run with a smaller model, or a smaller --img-size{on} ({said})"
+        )
     batch, pieces = resolved(recipe.batch_size), pieces_of(recipe)
     tries = []
     if 4 * pieces <= batch:
@@ -39,10 +38,8 @@ def in_words(error: BaseException, recipe: Recipe, go_on: str = "") -> str:
         tries.append(f"--batch-size {batch // 2}")
     if not recipe.grad_checkpointing:
         tries.append("--grad-checkpointing")
-    tries.append(f"a smaller --img-size than {recipe.data.img_size} or a smaller model")
-    on = f"; or, where there is more memory, `{go_on}`" if go_on else ""
-    said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    tries.append(f"a smaller --img-size than {size} or a smaller model")
     return (
-        f"out of memory on {recipe.device} with {recipe.model.name} and batches of {batch} images of {recipe.data.img_size} px"
-        f"{f' in {pieces} pieces' if pieces > 1 else ''}: try a new run with {', '.join(tries)}{on} ({said[:200]})"
+        f"out of memory on {recipe.device} with {name} and batches of {batch} images of {size} px"
+        f"{f' in {pieces} pieces' if pieces > 1 else ''}: try a new run with {', '.join(tries)}{on} ({said})"
     )

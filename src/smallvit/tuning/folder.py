@@ -124,13 +124,24 @@ def is_tuning(folder: Path) -> bool:
 
 def write_asked(folder: Path, asked: Asked) -> Tuning:
     write_text(folder / FILE, json.dumps(asked.model_dump(), indent=1) + "\n")
-    return Tuning(folder, asked, make_space(asked.space, asked.parameters))
+    return Tuning(folder, asked, space_around(asked))
+
+
+def space_around(asked: Asked) -> Space:
+    """The space, in which the default stands where it was asked for: `--model vit_nano` is no `auto`."""
+    space, given = make_space(asked.space, asked.parameters), flat(asked.recipe)
+    own = {
+        name: parameter.model_copy(update={"default": given[name]})
+        for name, parameter in space.parameters.items()
+        if parameter.default is not None and given.get(name, "auto") != "auto"
+    }
+    return space._replace(parameters=space.parameters | own)
 
 
 def open_tuning(folder: Path) -> Tuning:
     asked = read_as(folder / FILE, Asked)
     try:
-        return Tuning(folder, asked, make_space(asked.space, asked.parameters))
+        return Tuning(folder, asked, space_around(asked))
     except UsageError as error:
         raise RunError(f"{folder / FILE} is damaged: {error}") from None
 

@@ -36,9 +36,10 @@ def about_gain(gain: Comparison | None, trials: int) -> Verdict:
             "note", "The default stays", f"Of {several(trials, 'trial')} none did better than the default recipe."
         )
     low, high = gain.interval
-    points = f"{100 * gain.difference:+.1f} points (95% interval {100 * low:+.1f} to {100 * high:+.1f})"
+    points = f"{100 * abs(gain.difference):.1f} points {'better' if gain.difference >= 0 else 'worse'}"
+    interval = f"(95% interval {100 * low:+.1f} to {100 * high:+.1f})"
     judged = f"the {gain.n:,} validation images" if gain.paired_by == "images" else f"{gain.n} {gain.paired_by}"
-    told = f"On {judged} the best trial has {points} to the default recipe. {chosen}"
+    told = f"On {judged} the best trial is {points} than the default recipe {interval}. {chosen}"
     if gain.p * (trials - 1) >= LEVEL:  # Bonferroni: so many had the chance to look better
         return Verdict(
             "caution", "Within chance of the default",
@@ -99,7 +100,10 @@ def _row(tuning: Tuning, trial: Trial, best: Trial) -> dict[str, Any]:
         "seconds": f"{trial.seconds:.0f}\N{NO-BREAK SPACE}s" if trial.seconds else "–",
         "state": STATES[trial.state],
         "problem": trial.problem,
-        "values": [_short(values[name]) for name in tuning.space.parameters],
+        "values": [
+            "\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}" * bool(parameter.times) + _short(values[name])
+            for name, parameter in tuning.space.parameters.items()
+        ],
     }
 
 

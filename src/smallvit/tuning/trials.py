@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.console import quiet, say
-from smallvit.errors import SmallvitError
+from smallvit.errors import SmallvitError, ran_out
 from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
-from smallvit.planning.plan import make_plan
+from smallvit.planning.plan import Plan, make_plan
 from smallvit.recipe import Recipe, with_settings
 from smallvit.runs.executor import Ended
+from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import Follower
 from smallvit.runs.group import Planned, grow_group
-from smallvit.training.out_of_memory import ran_out
 from smallvit.tuning.folder import Stored, Tuning, trial_number, update_trial, write_trial
 from smallvit.tuning.search import Trial, falls_behind, propose
 
@@ -120,7 +120,7 @@ class Trials:
         try:
             recipe = trial_recipe(tuning, settings)
             with quiet():
-                plan = make_plan(recipe, Clock(time.monotonic(), turns=1), with_floors=False)
+                plan = as_asked(make_plan(recipe, Clock(time.monotonic(), turns=1), with_floors=False), tuning, number)
         except (SmallvitError, MemoryError, RuntimeError) as error:
             if not number or not (isinstance(error, SmallvitError) or ran_out(error)):
                 raise
@@ -146,6 +146,13 @@ def trial_recipe(tuning: Tuning, settings: dict[str, Any]) -> Recipe:
     elif settings:  # no clock decides: a search that is repeated tries the same
         always |= {key: tuning.basis[key] for key in ("precision", "epochs")}
     return with_settings(tuning.recipe, always | settings)
+
+
+def as_asked(plan: Plan, tuning: Tuning, number: int) -> Plan:
+    """The plan of a trial whose threads are the search's: where nobody asked for a number, the place where it runs decides."""
+    if number and tuning.asked.threads is None:
+        plan = plan._replace(cores=RunFolder(tuning.trial(0)).read("recipe.json").get("cores"))
+    return plan._replace(asked=plan.asked.model_copy(update={"threads": tuning.recipe.threads}))
 
 
 def trial_seconds(budget: float | None, trials: int | None, jobs: int) -> float | None:

@@ -26,7 +26,7 @@ from smallvit.recipe import Recipe, with_settings
 from smallvit.recipes.durations import parse_duration
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Side, compare_two
-from smallvit.runs.executor import Launch, Listed, run_all, wait_for_others
+from smallvit.runs.executor import Listed, run_all, wait_for_others
 from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.group import Planned, grow_group
 from smallvit.runs.members import write_group
@@ -101,7 +101,7 @@ def tune(
         held.write()
         record = record.model_copy(update={"folds": _folds(folds, asked, record)})
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
-        return _search(write_asked(folder, record), started, place_called(on))
+        return _search(write_asked(folder, record), started, on)
 
 
 def _shared_out(asked: Recipe, jobs: int | None, trials: int | None, on: str) -> tuple[int, int | None]:
@@ -147,12 +147,19 @@ def _folds(given: int | None, asked: Recipe, record: Asked) -> int | None:
     return folds if folds > 1 else None
 
 
-def resume_tuning(folder: Path, on: str = LOCAL) -> Tuned:
+def resume_tuning(folder: Path, jobs: int | None = None, on: str = LOCAL) -> Tuned:
+    """`jobs` from now on, where they are given: what follows is planned as if they had been asked for."""
+    check_place(on)
     with sole_owner(folder):
-        return _search(open_tuning(folder), time.monotonic(), place_called(on))
+        tuning = open_tuning(folder)
+        asked = tuning.asked
+        if jobs and jobs != asked.jobs:
+            jobs, threads = _shared_out(tuning.recipe, jobs, asked.trials, on)
+            tuning = write_asked(folder, asked.model_copy(update={"jobs": jobs, "threads": threads}))
+        return _search(tuning, time.monotonic(), on)
 
 
-def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
+def _search(tuning: Tuning, started: float, on: str) -> Tuned:
     """From wherever the folder, which is held, stands."""
     asked = tuning.asked
     go_on = f"smallvit resume {tuning.path}"
@@ -165,12 +172,13 @@ def _search(tuning: Tuning, started: float, launch: Launch) -> Tuned:
         say(f"{several(asked.jobs, 'trial')} at a time, {threads}{each}; the space is {asked.space}")
         source = Trials(tuning, started)
         wait_for_others(list(tuning.path.glob("trial-*")))
+        launch = place_called(on, asked.jobs)
         run_all(source, asked.jobs, go_on=go_on, total=source.left, keep_going=True, launch=launch)
         tuning.spend(time.monotonic() - source.begun)
         _plan_final(tuning, best_of(tuning), time.monotonic() - source.begun)
     wait_for_others([tuning.final])
     if not RunFolder(tuning.final).finished:
-        run_all(Listed([tuning.final]), 1, go_on=go_on, total=1, launch=launch)
+        run_all(Listed([tuning.final]), 1, go_on=go_on, total=1, launch=place_called(on, 1))
     tuned = _found(tuning)
     write_best(tuning, tuned.best)
     write_page(tuning, tuned.gain, tuned.best, tuning.path / "report.html")
