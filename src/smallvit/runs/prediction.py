@@ -152,8 +152,12 @@ def _prediction(
     """Behind the probabilities stands the doubt, with a threshold, and then features, where the training images are known."""
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
-    places = np.cumsum([len(class_names), threshold is not None])
-    chances_K, doubt, features_D = np.split(seen.vector, places)
+    behind = len(class_names)
+    chances_K, doubt, features_D = (
+        seen.vector[:behind],
+        seen.vector[behind:],
+        seen.vector[behind + (threshold is not None) :],
+    )
     classes = _likeliest(chances_K, most)
     probabilities = {class_names[place]: round(float(chances_K[place]), 6) for place in classes}
     label = class_names[int(chances_K.argmax())]
