@@ -41,12 +41,12 @@ test-all: lint
 LOWEST_INSTALL := $(BIN)/python -m uv pip install -q --python .venv-lowest --resolution lowest-direct
 LOWEST_TESTS := $(addprefix tests/,shipping/test_export.py contracts/test_exports.py contracts/test_models.py contracts/test_objectives.py contracts/test_auxiliaries.py models \
   $(addprefix data/,test_images.py test_rasters.py test_memory.py test_tables.py test_sources.py) \
-  $(addprefix training/,test_budget.py test_loop.py test_checkpoint.py test_muon.py test_pieces.py) evaluation estimators tuning)
+  $(addprefix training/,test_budget.py test_loop.py test_checkpoint.py test_muon.py test_pieces.py test_logs.py) evaluation estimators tuning runs/test_ray.py)
 LOWEST_PYTEST := .venv-lowest/bin/python -m pytest -q -n $(WORKERS) -m "not slow and not browser"
 
 test-lowest: setup
 	$(BIN)/python -m uv venv -q --clear .venv-lowest
-	$(LOWEST_INSTALL) -e '.[onnx,tune]' 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
+	$(LOWEST_INSTALL) -e '.[onnx,ray,tensorboard,tune,wandb]' 'pytest>=8.3' 'pytest-timeout>=2.3' 'pytest-xdist>=3.6' 'hypothesis>=6.120'
 	$(LOWEST_PYTEST) $(LOWEST_TESTS)
 	$(LOWEST_INSTALL) -e '.[hf,onnx,tune]'
 	$(LOWEST_PYTEST) tests/data/test_hugging_face.py tests/data/test_memory.py

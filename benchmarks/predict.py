@@ -1,6 +1,6 @@
 """Does `smallvit predict` label as many images a second as timm's inference loop, and what does ONNX give beside it?
 
-    python benchmarks/predict.py [--images 512] [--rounds 6] [--json FILE]
+    python benchmarks/predict.py [--images 512] [--rounds 6] [--json FILE] [--without-model]
 
 A model of 32 px (--size) that was trained for one epoch labels a folder of JPEG files, once of photos of 400 x 300 pixels and once of
 files that are as large as the model takes them: the first is mostly reading, the second mostly the model. Every side begins
@@ -16,6 +16,9 @@ passes (where the run averages the image and its mirror image, all do):
 They take turns in each round, another one first each time, so that a busy machine slows all of them; each has run at least once before.
 Images per second by the clock, and by processor time with that of worker processes, which other work on the machine moves less. The ratio
 is formed within each round; its mean is that of its logarithm, with a t-interval over the rounds.
+
+--without-model: smallvit and timm (without workers) on the same files with zeros in place of the model's answers, so that what each adds to
+the model's own time can be seen: milliseconds of processor time, the least and the median of the rounds.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import onnxruntime
@@ -45,12 +49,14 @@ from timm.data import create_dataset, create_loader, resolve_data_config
 
 import smallvit
 from input_pipeline import texture
+from smallvit.evaluation.predictor import Predictor
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.prediction import IMAGES_AT_ONCE, named_images, read_ahead
 
 MODELS = ["conv_nano", "vit_nano"]
 PHOTO = (300, 400)
 Side = Callable[[], int]  # labels all images, and says how many
+Answers = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Speed(NamedTuple):
@@ -67,6 +73,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--size", type=int, default=32, help="of the models")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--without-model", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     cases: list[dict[str, Any]] = []
@@ -76,10 +83,19 @@ def main() -> None:
         for name in args.models:
             run = trained(name, files["photos"], args.size, Path(folder) / name)
             for kind, images in files.items():
+                if args.without_model:
+                    cases.append({"model": name, "files": list(shapes[kind]), **added(run, images, args)})
+                    continue
                 cases.append({"model": name, "files": list(shapes[kind]), **measured(run, images, args)})
                 print(row(cases[-1]), flush=True)
                 if args.json:
                     args.json.write_text(json.dumps({**conditions(args), "cases": cases}, indent=1) + "\n")
+    if args.without_model:
+        told = json.dumps({**conditions(args), "cases": cases}, indent=1)
+        print(told)
+        if args.json:
+            args.json.write_text(told + "\n")
+        return
     print("\n".join([*HEAD, *map(row, cases)]))
 
 
@@ -104,7 +120,7 @@ def ours(run: smallvit.Run, images: Path) -> Side:
     return lambda: len(smallvit.predict(run.path, images, threads=1))
 
 
-def theirs(run: smallvit.Run, images: Path, workers: int, channels_last: bool) -> Side:
+def theirs(run: smallvit.Run, images: Path, workers: int, channels_last: bool, answers: Answers | None = None) -> Side:
     flips = run.transform.flips
 
     def label() -> int:
@@ -120,11 +136,12 @@ def theirs(run: smallvit.Run, images: Path, workers: int, channels_last: bool) -
             **resolve_data_config({}, model=model),
         )
         labels, probabilities = [], []
+        answer = answers or model
         with torch.inference_mode():
             for squares, _ in loader:
                 if channels_last:
                     squares = squares.contiguous(memory_format=torch.channels_last)
-                logits = (model(squares) + model(squares.flip(3))) / 2 if flips else model(squares)
+                logits = (answer(squares) + answer(squares.flip(3))) / 2 if flips else answer(squares)
                 best = logits.softmax(-1).topk(1)
                 labels.append(best.indices.numpy())
                 probabilities.append(best.values.numpy())
@@ -177,6 +194,26 @@ def measured(run: smallvit.Run, images: Path, args: argparse.Namespace) -> dict[
     }
 
 
+def added(run: smallvit.Run, images: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """What each side takes beside the model, in milliseconds of processor time."""
+    classes = len(run.classes)
+    sides = {
+        "smallvit": ours(run, images),
+        "timm": theirs(run, images, 0, True, lambda squares: torch.zeros(len(squares), classes)),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in sides}
+    with patch.object(Predictor, "_forward", lambda _, squares, __: torch.zeros(len(squares), classes)):
+        for _ in range(args.rounds + 1):
+            for name, side in sides.items():
+                before = time.process_time()  # finer than what is counted where there are worker processes
+                assert side() == args.images
+                spent[name].append(1000 * (time.process_time() - before))
+    return {
+        name: {"least": min(took[1:]), "median": statistics.median(took[1:]), "rounds": took[1:]}
+        for name, took in spent.items()
+    }
+
+
 def speed(side: Side, images: int) -> Speed:
     started, before = time.perf_counter(), sum(os.times()[:4])
     assert side() == images
@@ -220,7 +257,8 @@ def conditions(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "date": str(datetime.date.today()),
         "command": f"python benchmarks/predict.py --images {args.images} --rounds {args.rounds} --size {args.size} --models "
-        + " ".join(args.models),
+        + " ".join(args.models)
+        + " --without-model" * args.without_model,
         "machine": {"kind": platform.machine(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)},
         "versions": {
             "torch": torch.__version__,

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from helpers import forged_png, noise_image, truncate
-from smallvit.data.images import Unreadable, fit_square, many_reads, read_header, read_image
+from smallvit.data.images import Unreadable, fit_square, many_reads, read_header, read_image, square_of_picture
 
 RED = (200, 30, 40)
 
@@ -34,6 +34,21 @@ def test_rgb_pixels_arrive_unchanged(tmp_path: Path) -> None:
     found = read_image(saved(tmp_path / "x.png", image), 9, "crop", 3)
     assert found.dtype == torch.uint8
     assert np.array_equal(found.permute(1, 2, 0).numpy(), np.asarray(image))
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA"])
+def test_a_picture_of_the_asked_size_is_taken_as_a_file_and_left_as_it_was(tmp_path: Path, mode: str) -> None:
+    """Files of the right size take a shorter way, and are turned in place; a picture of the caller's must not be."""
+    exif = Image.Exif()
+    exif[274] = 6  # turned by a quarter
+    path = saved(tmp_path / "x.png", noise_image("x", (9, 9)).convert(mode), exif=exif)
+    upright = np.asarray(Image.open(path).convert("RGB").transpose(Image.Transpose.ROTATE_270))
+    with Image.open(path) as picture:
+        before = np.asarray(picture).copy()
+        found = square_of_picture(picture, 9, "crop", 3)
+        assert picture.getexif()[274] == 6 and np.array_equal(np.asarray(picture), before)
+    assert found.is_contiguous() and torch.equal(found, read_image(path, 9, "crop", 3))
+    assert np.array_equal(found.permute(1, 2, 0).numpy(), upright)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "gif", "tif", "webp", "ppm"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smallvit.report.verdict import Score, against_floors
+from smallvit.report.verdict import Score, against_floors, between, state, state_of_folds
 
 N = 1000
 
@@ -36,6 +36,18 @@ def test_a_run_of_an_earlier_version_is_judged_by_its_intervals() -> None:
     assert "intervals overlap" in against_floors(Score("vit", 0.62, 0.59, 0.65, cautious_low=0.59), [old]).text
 
 
-def test_a_model_that_is_level_with_a_floor_is_told_so() -> None:
-    verdict = against_floors(Score("vit", 0.6, 0.57, 0.63), [floor(10, 10)])
-    assert verdict.word == "Does not beat the floors" and "vit is level with the best simple method" in verdict.text
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_what_rounds_to_no_difference_is_called_level(pretrained: bool) -> None:
+    for accuracy, place in [(0.6, "level with"), (0.5998, "level with"), (0.599, "0.1 points below")]:
+        verdict = against_floors(Score("vit", accuracy, 0.57, 0.63), [floor(30, 30)], pretrained)
+        assert f" is {place} the best simple method" in verdict.text
+    assert "a is level with b" in between([Score("a", 0.6, 0.57, 0.63), Score("b", 0.5998, 0.57, 0.63)]).text
+
+
+@pytest.mark.parametrize("replicates", [2, 3])
+def test_two_are_too_few_for_an_interval(replicates: int) -> None:
+    score = Score("vit", 0.5, 0.01, 0.96, replicates=replicates)
+    said = {"fold": state_of_folds(score._replace(word="fold"), 100), "seed": state(score, "test", 100)}
+    for word, sentence in said.items():
+        assert "1.0% to 96.0%" in sentence
+        assert (f"Two {word}s can hardly give an interval" in sentence) == (replicates == 2)

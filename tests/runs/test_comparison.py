@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mcnemar, paired_share
-from smallvit.runs.comparison import compare, open_sides, paired_t, seeds_needed
+from smallvit.runs.comparison import compare, differing, open_sides, paired_t, seeds_needed
 
 N = 400
 
@@ -186,6 +186,17 @@ def test_what_else_differs_is_told(tmp_path: Path) -> None:
     first, second = compare(open_sides(runs))
     assert first.caution == "", "one thing differs: that is what is compared"
     assert second.caution.startswith("They differ in epochs (5 and 9), optimizer.lr (0.01 and 0.1): which of these")
+
+
+def test_digests_are_told_by_their_beginning(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, np.arange(N) < 300, seed=seed) for seed, name in enumerate("ab")]
+    for run, digit in zip(runs, "5e", strict=True):
+        stored = json.loads((run / "recipe.json").read_text())
+        asked = {"epochs": int(digit, 16), "aux": {"teacher": {"digest": 64 * digit}}}
+        (run / "recipe.json").write_text(json.dumps(stored | {"asked": asked, "resolved": stored["resolved"] | asked}))
+    sides = open_sides(runs)
+    told = {found.key: (found.first, found.second) for found in differing(*sides)}
+    assert told["aux.teacher.digest"] == (12 * "5", 12 * "e")
 
 
 def test_a_folder_once_and_in_a_list(tmp_path: Path) -> None:

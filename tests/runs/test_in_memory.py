@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -227,3 +228,19 @@ def test_embed_command(run: smallvit.Run, tmp_path: Path) -> None:
         assert made["files"].tolist() == [str(tmp_path / f"{row}.png") for row in range(3)]
         assert np.allclose(made["features"], run.embed(images(3)[0]), atol=1e-5)
     fails(run_here("embed", tmp_path, tmp_path, "--npz", tmp_path / "x.npz"), 1, "is not a run folder")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot be kept to one core here")
+def test_files_are_answered_alike_on_one_core_and_on_all(run: smallvit.Run, tmp_path: Path) -> None:
+    """On one core the model takes turns with reading; on several, threads read ahead."""
+    for number, pixels in enumerate(images(70)[0]):  # more than are taken at once
+        Image.fromarray(pixels).save(tmp_path / f"{number:02d}.png")
+    (tmp_path / "05.png").write_bytes(b"no image")
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        alone = smallvit.predict(run.path, tmp_path, threads=1)
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert len(alone) == 70 and alone[5].label is None and alone[5].problem
+    assert alone == smallvit.predict(run.path, tmp_path, threads=1)

@@ -120,13 +120,21 @@ def _square_of_opened(image: Image.Image, size: int, fit: Fit, channels: int, wh
     with image:
         # JPEG can decode at a half, a quarter, an eighth: still at least twice the size we need.
         image.draft(None, (2 * size, 2 * size))
-        return square_of_picture(image, size, fit, channels, white)
+        ImageOps.exif_transpose(image, in_place=True)  # nobody else has this picture: no copy of it
+        return _square_of_upright(image, size, fit, channels, white)
 
 
 def square_of_picture(image: Image.Image, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
     """uint8 (C, S, S) of an opened picture, which may not be decoded yet."""
     with _one_reason():
-        return fit_square(_to_tensor(ImageOps.exif_transpose(image), channels, white), size, fit)
+        return _square_of_upright(ImageOps.exif_transpose(image), size, fit, channels, white)
+
+
+def _square_of_upright(image: Image.Image, size: int, fit: Fit, channels: int, white: int) -> Tensor:
+    if image.mode in WIDE_MODES:  # Pillow's own conversion clips at 255
+        pixels_CHW = torch.from_numpy(to_bytes(_wide_pixels(image), white))[None]
+        return fit_square(convert(pixels_CHW, channels), size, fit)
+    return square_of_array(_pixels(image, channels), size, fit, channels)
 
 
 def pixels_of_picture(image: Image.Image) -> np.ndarray:
@@ -134,15 +142,16 @@ def pixels_of_picture(image: Image.Image) -> np.ndarray:
     with _one_reason():
         if image.mode in WIDE_MODES:
             raise Unreadable("it has 16 bits, and nothing says what is white; give 8 bits, or files")
-        grey = image.mode in GREY_MODES
-        pixels_CHW = _to_tensor(ImageOps.exif_transpose(image), 1 if grey else 3, FULL_WHITE)
-        return np.ascontiguousarray(pixels_CHW.permute(1, 2, 0).numpy())
+        return _pixels(ImageOps.exif_transpose(image), 1 if image.mode in GREY_MODES else 3)
 
 
 def square_of_array(pixels_HWC: np.ndarray, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
     """uint8 (C, S, S) of pixels with 8 or 16 bits."""
-    pixels_CHW = torch.from_numpy(to_bytes(pixels_HWC, white)).permute(2, 0, 1)
-    return fit_square(convert(pixels_CHW, channels), size, fit)
+    bytes_HWC = to_bytes(pixels_HWC, white)
+    if bytes_HWC.shape == (size, size, channels):
+        # As it is wanted; NumPy turns small arrays in a third of torch's time.
+        return torch.from_numpy(np.ascontiguousarray(bytes_HWC.transpose(2, 0, 1)))
+    return fit_square(convert(torch.from_numpy(bytes_HWC).permute(2, 0, 1), channels), size, fit)
 
 
 def read_peak(path: Path, contents: Contents | None = None) -> int:
@@ -167,9 +176,8 @@ def _one_reason() -> Iterator[None]:
         raise Unreadable(f"damaged: {_reason(error)}") from None
 
 
-def _to_tensor(image: Image.Image, channels: int, white: int) -> Tensor:
-    if image.mode in WIDE_MODES:  # Pillow's own conversion clips at 255
-        return convert(torch.from_numpy(to_bytes(_wide_pixels(image), white))[None], channels)
+def _pixels(image: Image.Image, channels: int) -> np.ndarray:
+    """H x W x C with 8 bits, one channel or three."""
     if image.mode == "F":
         raise Unreadable("its pixels are fractions, and nothing says what is white; save it with 8 or 16 bits")
     if image.has_transparency_data:
@@ -179,8 +187,9 @@ def _to_tensor(image: Image.Image, channels: int, white: int) -> Tensor:
     if channels not in (1, 3):
         has = 1 if image.mode in GREY_MODES else 3
         raise Unreadable(f"it has {several(has, 'channel')}, {channels} are asked for")
-    array = np.array(image.convert("L" if channels == 1 else "RGB"))
-    return torch.from_numpy(array if array.ndim == 3 else array[:, :, None]).permute(2, 0, 1)
+    wanted = "L" if channels == 1 else "RGB"
+    array = np.array(image if image.mode == wanted else image.convert(wanted))
+    return array if array.ndim == 3 else array[:, :, None]
 
 
 def _wide_pixels(image: Image.Image) -> np.ndarray:

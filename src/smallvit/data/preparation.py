@@ -96,8 +96,10 @@ class Preparation:
 
     def square(self, picture: Picture) -> Tensor:
         """uint8 (C, S, S). What cannot be read or converted is `Unreadable`."""
-        if isinstance(picture, str | Path):
-            return read_image(Path(picture), *self.wanted)
+        if isinstance(picture, str):
+            picture = Path(picture)
+        if isinstance(picture, Path):
+            return read_image(picture, *self.wanted)
         if isinstance(picture, Image.Image):
             return square_of_picture(picture, *self.wanted)
         return square_of_array(self._pixels(picture), *self.wanted)

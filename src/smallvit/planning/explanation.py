@@ -7,6 +7,7 @@ so that a report says later what `--explain` says before. Nothing here knows any
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from smallvit.planning.evidence import Lever
 from smallvit.recipe import FLAGS
 
 EVERYTHING = "all with their reasons: `smallvit train ... --explain`, or the report"
+DIGEST = re.compile("[0-9a-f]{64}")
 VALUE = "..."  # in words for the command line
 GIVEN = "given, by a flag or by the recipe"
 UNTOLD = ("data.source", "data.mean", "data.std")  # told elsewhere, or numbers that say nothing
@@ -122,7 +124,9 @@ def show(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """The same, but a long list of numbers by its range: the full recipe has them all."""
+    """The same, but a long list of numbers by its range, and a digest by its beginning: the full recipe has them whole."""
+    if isinstance(value, str) and DIGEST.fullmatch(value):
+        return value[:12]
     if isinstance(value, list | tuple) and len(value) > 8 and all(isinstance(item, int | float) for item in value):
         return f"{len(value)} numbers, {show(min(value))} to {show(max(value))}"
     return show(value)

@@ -10,7 +10,7 @@ from smallvit.console import are, duration, printable, several, tell
 from smallvit.evaluation.classes import MEASURES, class_sizes, is_unbalanced, with_interval, worst_classes
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
-from smallvit.report.verdict import against_floors, floor_scores, run_score
+from smallvit.report.verdict import against_floors, few, floor_scores, run_score
 from smallvit.runs.axes import replicate_word
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, folds_together, method_of, replicate_of
@@ -73,7 +73,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         label = f"mean of {several(len(runs), word)}"
         table.add_row(label, f"{mean:.1%}", style="bold")  # its interval is of another kind: not in that column
         told = [
-            f"{label}: {mean:.1%}, other {word}s would move it within {max(0.0, low):.1%} to {min(1.0, high):.1%} (95 %, same images)"
+            f"{label}: {mean:.1%}, other {word}s would move it within {max(0.0, low):.1%} to {min(1.0, high):.1%} (95 %, same images).{few(len(runs), word)}"
         ]
     for floor in results[0]["floors"].values():
         _row(table, floor["label"], floor, style="dim")
@@ -108,6 +108,8 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     for floor in results["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
+    if told := few(results["folds"], "fold"):
+        tell(told.strip())
     as_one = [("as one model", test)] if test else []
     _measures_table([("all folds together", judged), *as_one])
     score = run_score(model["name"], judged, folds=results["folds"])

@@ -76,7 +76,13 @@ def state_of_folds(score: Score, n: int) -> str:
     return (
         f"Over {several(score.replicates, 'fold')}, {score.label} labels {percent(score.accuracy)} of the {several(n, 'image')} correctly, "
         f"each judged by a model that was not trained on it (95% interval {score.interval})."
+        f"{few(score.replicates, score.word)}"
     )
+
+
+def few(replicates: int, word: str) -> str:
+    """Behind an interval over replicates, where these are too few for it to tell much; a t-interval over two is the widest."""
+    return f" Two {word}s can hardly give an interval: give five or more." if replicates == 2 else ""
 
 
 def state_as_one(label: str, models: int, result: Mapping[str, Any]) -> str:
@@ -95,7 +101,7 @@ def state(score: Score, part: str, n: int, pretrained: bool = False) -> str:
     if score.replicates > 1:
         return (
             f"Over {several(score.replicates, score.word)}, {who} labels {percent(score.accuracy)} of the {images} "
-            f"correctly on average (95% t-interval {score.interval})."
+            f"correctly on average (95% t-interval {score.interval}).{few(score.replicates, score.word)}"
         )
     labels = (
         f"{who[0].upper() + who[1:] if pretrained else who} labels {percent(score.accuracy)} of the {images} correctly"
@@ -114,27 +120,34 @@ def against_floors(score: Score, floors: Sequence[Score], pretrained: bool = Fal
         return Verdict("note", "No floors", "No simple method was run for comparison.")
     best = floors[0]
     floor = f"{best.label} ({percent(best.accuracy)})"
-    points = f"{100 * abs(score.accuracy - best.accuracy):.1f} points"
-    below = f"{points} below" if score.accuracy < best.accuracy else "level with"
+    place = _place(score.accuracy - best.accuracy)
     if score.accuracy <= best.accuracy and pretrained:
         return Verdict(
             "note",
             "Features do not beat the floors",
-            f"A k-NN on the features is {below} the best simple method on pixels, {floor}. What pretraining is "
+            f"A k-NN on the features is {place} the best simple method on pixels, {floor}. What pretraining is "
             "worth shows when a model is trained from it: smallvit train DATA --init RUN.",
         )
     if score.accuracy <= best.accuracy:
         return Verdict(
             "bad",
             "Does not beat the floors",
-            f"{score.label} is {below} the best simple method, {floor}. As it stands, the simple "
+            f"{score.label} is {place} the best simple method, {floor}. As it stands, the simple "
             "method is the better choice. More epochs, more images or another model may change that.",
         )
     clear, told = _is_clear(score, best)
-    above = f"{score.label} is {points} above the best simple method, {floor}"
+    above = f"{score.label} is {place} the best simple method, {floor}"
     if not clear:
         return Verdict("caution", "Too close to call", f"{above}, but {told}: the difference may be chance.")
     return Verdict("good", "Beats the floors", f"{above}, and {told}.")
+
+
+def _place(difference: float) -> str:
+    """Where something stands that is better by so much: above, below, or level as far as it is told."""
+    points = f"{100 * abs(difference):.1f}"
+    if points == "0.0":
+        return "level with"
+    return f"{points} points {'above' if difference > 0 else 'below'}"
 
 
 def _is_clear(score: Score, best: Score) -> tuple[bool, str]:
@@ -160,7 +173,7 @@ def _is_clear(score: Score, best: Score) -> tuple[bool, str]:
 def between(scores: Sequence[Score]) -> Verdict:
     """The best model beside the next one."""
     first, second, *_ = sorted(scores, key=lambda score: -score.accuracy)
-    lead = f"{first.label} is {100 * (first.accuracy - second.accuracy):.1f} points above {second.label}"
+    lead = f"{first.label} is {_place(first.accuracy - second.accuracy)} {second.label}"
     if first.accuracy == second.accuracy:
         return Verdict("note", "Level", f"{first.label} and {second.label} are equally good here.")
     once = (

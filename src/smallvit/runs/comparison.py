@@ -276,6 +276,8 @@ def over_images(first: Side, second: Side) -> Comparison:
 def _lead(first: str, second: str, difference: float) -> str:
     if difference == 0:
         return f"{first} is exactly as good as {second}"
+    if _points(abs(difference)) == "0.0":
+        return f"{first} is level with {second}"
     return f"{first} is {_points(abs(difference))} points {'better' if difference > 0 else 'worse'} than {second}"
 
 

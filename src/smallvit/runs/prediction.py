@@ -152,8 +152,12 @@ def _prediction(
     """Behind the probabilities stands the doubt, with a threshold, and then features, where the training images are known."""
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
-    places = np.cumsum([len(class_names), threshold is not None])
-    chances_K, doubt, features_D = np.split(seen.vector, places)
+    behind = len(class_names)
+    chances_K, doubt, features_D = (
+        seen.vector[:behind],
+        seen.vector[behind:],
+        seen.vector[behind + (threshold is not None) :],
+    )
     classes = _likeliest(chances_K, most)
     probabilities = {class_names[place]: round(float(chances_K[place]), 6) for place in classes}
     label = class_names[int(chances_K.argmax())]
@@ -202,11 +206,17 @@ def read_ahead(
 
     Files are read by threads, for Pillow decodes without Python's lock; pixels in memory are nobody's to share.
     """
-    readers = (os.cpu_count() or 1) if all(isinstance(picture, Path) for _, picture in named) else 1
+    cores = _available_cores()
+    readers = cores if all(isinstance(picture, Path) for _, picture in named) else 1
     chunks = [named[start : start + IMAGES_AT_ONCE] for start in range(0, len(named), IMAGES_AT_ONCE)]
 
     def read(some: Sequence[tuple[str, Picture]]) -> list[Tensor | str]:
         return [_square_or_problem(preparation, picture) for _, picture in some]
+
+    if cores == 1:  # threads could only take turns with the model
+        for some in chunks:
+            yield [(name, square) for (name, _), square in zip(some, read(some), strict=True)]
+        return
 
     with ThreadPoolExecutor(readers, thread_name_prefix="smallvit-read") as pool:
 
@@ -224,6 +234,11 @@ def read_ahead(
             for start, future in enumerate(reading):
                 squares[start::readers] = future.result()
             yield [(name, square) for (name, _), square in zip(some, squares, strict=True)]
+
+
+def _available_cores() -> int:
+    """Those that this process may use: `taskset` and containers leave it fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _square_or_problem(preparation: Preparation, picture: Picture) -> Tensor | str:

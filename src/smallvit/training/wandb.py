@@ -26,7 +26,7 @@ class WandbLog:
         try:
             self.run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "smallvit"), name=folder.name, dir=str(folder), id=old,
-                resume="allow", config=_recipe(folder), settings=wandb.Settings(silent=True, console="off"),
+                resume="allow" if old else None, config=_recipe(folder), settings=wandb.Settings(silent=True, console="off"),
             )  # fmt: skip
         except wandb.Error as error:
             raise RunError(
