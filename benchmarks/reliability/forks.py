@@ -166,8 +166,8 @@ class _Fork:
             os.kill(self.pid, signal.SIGTERM)
 
 
-def _forked(self: Any, path: Path) -> None:
-    """`executor.Process`: a child of the group, in a session of its own."""
+def _forked(self: Any, path: Path, cores: int) -> None:
+    """`executor.Process`: a child of the group, in a session of its own. Every run has one thread here."""
     pid = os.fork()
     if not pid:
         os.setsid()

@@ -32,7 +32,7 @@ from smallvit.runs.execution import check_logs, resume_run, run_planned, tell_fi
 from smallvit.runs.execution import report_runs as report
 from smallvit.runs.fold_results import finish_folds
 from smallvit.runs.folder import check_free, claimed
-from smallvit.runs.group import claimed_group, diagnosis_of, run_members
+from smallvit.runs.group import claimed_group, diagnosis_of, jobs_of, run_members
 from smallvit.runs.inference import evaluate, floors_for, probe, usual_part
 from smallvit.runs.longer import changed_by, run_longer
 from smallvit.runs.members import final_members, is_folds, is_group
@@ -170,7 +170,7 @@ def _train_group(
         show_plan(plan, asked.turns)
     group = claimed_group(
         out or default_folder(plan.recipe), planned, command, overwrite, f"{plan.recipe.model.name}, {asked.words}",
-        staged=stages is not None,
+        staged=stages is not None, jobs=jobs,
     )  # fmt: skip
     with group as folder:
         if stages:
@@ -265,7 +265,8 @@ def resume(
 ) -> list[Run]:  # fmt: skip
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway.
 
-    `jobs` of several runs at once: where nothing is said, as many as the search or the study had, else one. `data` is where its images are now, if they were moved. `wait` for a process that is at work on it, instead of refusing.
+    `jobs` of several runs at once: where nothing is said, as many as they were planned for. `data` is where its images are now,
+    if they were moved. `wait` for a process that is at work on it, instead of refusing.
     """
     folder = Path(folder)
     with quiet(not show_progress), patient() if wait else nullcontext():
@@ -273,14 +274,15 @@ def resume(
         if is_tuning(folder):
             return [Run(resume_tuning(folder, jobs, on).final.path)]
         if is_curve(folder):
-            return open_runs(resume_curve(folder, jobs or 1, on).folder)
+            return open_runs(resume_curve(folder, jobs_of(folder, jobs), on).folder)
         if is_study(folder):
             return [Run(path) for path in finished_runs(resume_study(folder, jobs, on))]
         if is_group(folder):
+            at_once = jobs_of(folder, jobs)
             with sole_owner(folder):
                 if any(is_unplanned(member.path) for member in final_members(folder)):
-                    Stages.stored(folder).run_and_plan_group(folder, jobs or 1, on)
-                return run_group(folder, jobs or 1, on)
+                    Stages.stored(folder).run_and_plan_group(folder, at_once, on)
+                return run_group(folder, at_once, on)
         if (jobs or 1) > 1 or on != LOCAL:
             given = f"--jobs {jobs}" if (jobs or 1) > 1 else f"--on {on}"
             raise UsageError(f"{given} is for several runs, and {folder} is one: leave it out")

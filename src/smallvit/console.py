@@ -137,7 +137,7 @@ def make_progress(console: Any) -> Any:
 
     class Measured(ProgressColumn):
         def __init__(self, column: ProgressColumn) -> None:
-            super().__init__()
+            super().__init__(column.get_table_column())
             self.column = column
 
         def render(self, task: Task) -> Any:

@@ -44,6 +44,6 @@ def demo(
         say(f"{', '.join(names)} on {len(arms[0].plan.split.train):,} real digits, one process each")
         show_plan(arms[0].plan)
         diagnosis = Diagnosis(against=names[-1], images=32 if quick else 256)
-        group = claimed_group(out, arms, command_line(), overwrite, title="smallvit demo", diagnosis=diagnosis)
-        with group as folder:
-            return run_group(folder, jobs=min(len(arms), os.cpu_count() or 1))
+        jobs, title = min(len(arms), os.cpu_count() or 1), "smallvit demo"
+        with claimed_group(out, arms, command_line(), overwrite, title, diagnosis, jobs=jobs) as folder:
+            return run_group(folder, jobs)

@@ -13,11 +13,12 @@ import torch
 import smallvit
 from helpers import ends_well, fails, run_here
 from smallvit import Run
-from smallvit.errors import Interrupted
+from smallvit.errors import Interrupted, OutOfMemory, UsageError
 from smallvit.planning import tryout
 from smallvit.planning.flags import make_recipe
 from smallvit.planning.plan import make_plan, write_plan
 from smallvit.planning.whereabouts import Given, whereabouts
+from smallvit.runs.group import jobs_of
 from smallvit.runs.ray_place import most_of_one
 from smallvit.training import session
 from smallvit.training.loop import Training
@@ -114,7 +115,7 @@ def test_a_run_that_has_begun_goes_on_as_it_began_where_it_can(
     cores(has)
     smallvit.resume(run.path, show_progress=False)
     assert there(run) == (expected, "cpu")
-    earlier = f"2 threads on cpu ({began['cpu']})"
+    earlier = f"2 threads on cpu ({began['cpu']}), torch {began['torch']}, smallvit {began['smallvit']}"
     assert run.read("env.json").get("earlier") == (None if expected == 2 else earlier)
 
 
@@ -158,6 +159,42 @@ def test_runs_at_once_share_the_cores(cores: Cores, tmp_path: Path) -> None:
         assert there(run) == (1, "cpu") and run.recipe.threads == 1
 
 
+def test_a_group_goes_on_with_as_many_at_once_as_it_was_planned_for(tmp_path: Path) -> None:
+    place = {"data": "digits", "model": "vit_pico", "per_class": 4, "epochs": 1, "threads": 1, "out": tmp_path / "a"}
+    smallvit.train_seeds(**place, seeds=2, jobs=2, show_progress=False)
+    assert (jobs_of(tmp_path / "a"), jobs_of(tmp_path / "a", 1)) == (2, 1)
+    (tmp_path / "a" / "seed-1" / "results.json").unlink()
+    assert all(run.finished for run in smallvit.resume(tmp_path / "a", show_progress=False))
+    with pytest.raises(UsageError, match="jobs = 0: give 1 or more"):
+        smallvit.train_seeds(**place | {"out": tmp_path / "b"}, seeds=2, jobs=0, show_progress=False)
+
+
+def test_what_a_run_had_is_told_later(cores: Cores, tmp_path: Path) -> None:
+    """Not what was planned: other threads give other last bits."""
+    cores(2)
+    run = planned(tmp_path / "a")
+    cores(1)
+    smallvit.resume(run.path, show_progress=False)
+    assert (run.recipe.threads, run.threads, run.device) == (2, 1, "cpu")
+    (run.path / "env.json").unlink()
+    assert run.threads == 2
+
+
+def test_more_threads_than_memory_holds_are_told_in_words(
+    cores: Cores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cores(1)
+    run = planned(tmp_path / "a")
+
+    def too_much(*_: object) -> float:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    monkeypatch.setattr(tryout, "step_seconds", too_much)
+    cores(2)
+    with pytest.raises(OutOfMemory, match="out of memory on cpu with vit_pico and batches of 8 images"):
+        smallvit.resume(run.path, show_progress=False)
+
+
 def test_a_single_run_has_no_jobs(tmp_path: Path) -> None:
     run = planned(tmp_path / "a")
     for words in (("--jobs", "2"), ("--on", "ray")):
@@ -173,3 +210,4 @@ def test_what_a_cluster_gives_to_each_of_several_runs() -> None:
     assert most_of_one([node(8), node(8)], 4) == (4, False)
     assert most_of_one([node(8), node(64, alive=False)], 1) == (8, False), "no run is on two machines"
     assert most_of_one([node(64), node(4, gpus=1)], 1) == (4, True), "where the GPU is"
+    assert most_of_one([node(64), node(4, gpus=1)], 1, gpu=False) == (64, False), "a run that wants none goes anywhere"

@@ -55,7 +55,9 @@ def curve(
         with as_one_of(min(jobs, len(shares) * seeds), on):
             planned = plan_shares(asked, shares, seeds, jobs, started)
         title = f"{planned[-1].plan.recipe.model.name}, {len(shares)} shares of {Path(asked.data.source).name}"
-        with claimed_group(out or next_folder(asked.data.source), planned, command, overwrite, title) as folder:
+        with claimed_group(
+            out or next_folder(asked.data.source), planned, command, overwrite, title, jobs=jobs
+        ) as folder:
             write_text(folder / FILE, json.dumps({"shares": shares, "seeds": seeds}) + "\n")
             return _finished(folder, jobs, on)
 

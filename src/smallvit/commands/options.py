@@ -19,7 +19,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once; they share the cores.")]
 OtherJobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="How many of several runs at once; default as it had, else 1.")
+    int | None,
+    typer.Option("--jobs", min=1, help="How many of several runs at once; default as many as they were planned for."),
 ]
 On = Annotated[
     str,

@@ -26,7 +26,6 @@ from smallvit.models.features import Backbone, check_model_name, create_backbone
 from smallvit.models.starting_weights import give_weights
 from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
-from smallvit.recipe import resolved
 from smallvit.runs.atomic import write_text
 from smallvit.runs.inference import device_for, finished_run
 from smallvit.runs.members import full_name
@@ -58,7 +57,7 @@ def diagnose(
     plan = read_plan(run)
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
-    with fixed_threads(threads or resolved(run.recipe.threads)):
+    with fixed_threads(threads or run.threads):
         judged, train = (_labelled(predictor, plan.images, some) for some in (rows, train_rows))
         order = _telling_first(judged)
         rows, judged = rows[order], Labelled(*(column[order] for column in judged))

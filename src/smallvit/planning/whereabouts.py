@@ -21,6 +21,7 @@ from smallvit.training.loop import Training
 from smallvit.training.session import state_file
 
 MAY_DIFFER = ("device", "threads")
+TOLD = (*MAY_DIFFER, "cpu", "torch", "smallvit")  # of a machine, where a run goes on with another
 
 
 class Given(NamedTuple):
@@ -85,7 +86,7 @@ def write_environment(run: RunFolder, recipe: Recipe) -> None:
     before = run.read("env.json")
     if state_file(run.path).is_file():
         earlier = [before["earlier"]] if "earlier" in before else []
-        if any(before.get(key) != found[key] for key in (*MAY_DIFFER, "cpu")):
+        if any(before.get(key) != found[key] for key in TOLD):
             say(f"this run had {_in_words(before)}; it goes on with {_in_words(found)}")
             earlier.append(_in_words(before))
         if earlier:
@@ -95,4 +96,6 @@ def write_environment(run: RunFolder, recipe: Recipe) -> None:
 
 
 def _in_words(env: dict[str, Any]) -> str:
-    return f"{several(env.get('threads', 1), 'thread')} on {env.get('device', 'cpu')} ({env.get('gpu') or env.get('cpu', 'unknown')})"
+    versions = ", ".join(f"{name} {env[name]}" for name in ("torch", "smallvit") if name in env)
+    on = f"{env.get('device', 'cpu')} ({env.get('gpu') or env.get('cpu', 'unknown')})"
+    return f"{several(env.get('threads', 1), 'thread')} on {on}, {versions or 'versions unknown'}"

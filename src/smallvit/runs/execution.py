@@ -46,19 +46,10 @@ def execute(
     together the first one judges and reports.
     """
     started = time.monotonic() if started is None else started
-    here = None
-    if training is None:
-        here = whereabouts(run, given or Given.here())
-        plan = plan._replace(recipe=as_here(plan.recipe, here))
-    check_device(plan.recipe.device)
     try:
-        with fixed_threads(resolved(plan.recipe.threads)):
-            with memory_in_words(plan.recipe, f"smallvit resume {run.path}", least=True):
-                t = training or _build(run, plan)
-            if here and world.size == 1:
-                take_more(t, here)
-            if here and world.writes:
-                write_environment(run, t.recipe)
+        t = training or _built_here(run, plan, given or Given.here(), world)
+        check_device(t.recipe.device)
+        with fixed_threads(resolved(t.recipe.threads)):
             t.world = world
             _check_shares(t)
             open_logs: list[Log] = [make(run.path) for make in logs]
@@ -84,6 +75,23 @@ def execute(
                 raise Collapsed(f"{collapse}. The report shows its course: {page}")
     except KeyboardInterrupt:  # outside the loop, or a second one in it
         raise Interrupted(f"stopped; go on with `smallvit resume {run.path}`") from None
+
+
+def _built_here(run: RunFolder, plan: Plan, given: Given, world: World) -> Training:
+    """The training of a run that is started where so much is given; env.json says what it has."""
+    here = whereabouts(run, given)
+    plan = plan._replace(recipe=as_here(plan.recipe, here))
+    check_device(plan.recipe.device)
+    go_on = f"smallvit resume {run.path}"
+    with fixed_threads(here.threads):
+        with memory_in_words(plan.recipe, go_on, least=True):
+            t = _build(run, plan)
+        if world.size == 1:
+            with memory_in_words(plan.recipe, go_on):
+                take_more(t, here)
+    if world.writes:
+        write_environment(run, t.recipe)
+    return t
 
 
 def run_planned(

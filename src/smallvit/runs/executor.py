@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from smallvit.console import say, several, warn
-from smallvit.errors import Interrupted, SmallvitError
+from smallvit.errors import Interrupted, SmallvitError, UsageError
 from smallvit.planning.whereabouts import Given, whereabouts
 from smallvit.runs.beside import Room
 from smallvit.runs.folder import RunFolder
@@ -231,6 +231,8 @@ class Processes:
 
 def cores_of_one(at_once: int) -> int:
     """Of the cores that this process may use, for one of so many runs."""
+    if at_once < 1:
+        raise UsageError(f"jobs = {at_once}: give 1 or more")
     return max(1, torch.get_num_threads() // at_once)
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.errors import RunError
-from smallvit.recipe import Recipe, validate
+from smallvit.recipe import Recipe, resolved, validate
 from smallvit.runs.atomic import PART, write_text
 from smallvit.runs.ownership import LOCK, refuse_owned, sole_owner
 from smallvit.runs.stored import read_json, read_records
@@ -57,6 +57,22 @@ class RunFolder:
     def choices(self) -> list[dict[str, Any]]:
         """What `auto` became: key, value, why."""
         return list(self.read("recipe.json")["choices"])
+
+    @property
+    def threads(self) -> int:
+        """That it was trained with."""
+        return int(self._had("threads"))
+
+    @property
+    def device(self) -> str:
+        """That it was trained on."""
+        return str(self._had("device"))
+
+    def _had(self, what: str) -> Any:
+        """As env.json says, for where a run runs may settle it; else as it was planned."""
+        planned = resolved(getattr(self.recipe, what))
+        recorded = self.read("env.json") if (self.path / "env.json").is_file() else {}
+        return recorded.get(what, planned)
 
     @property
     def results(self) -> dict[str, Any]:

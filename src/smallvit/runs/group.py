@@ -36,13 +36,13 @@ class Diagnosis(NamedTuple):
 @contextmanager
 def claimed_group(
     folder: str | Path, planned: Sequence[Planned], command: str, overwrite: bool = False, title: str = "",
-    diagnosis: Diagnosis | None = None, staged: bool = False,
+    diagnosis: Diagnosis | None = None, staged: bool = False, jobs: int = 1,
 ) -> Iterator[Path]:  # fmt: skip
     """A new group with the plans of its members. This process holds the group, each child the run it works on.
 
-    `staged`: other runs come before them, so their plans are written later.
+    `staged`: other runs come before them, so their plans are written later. `jobs` of them were meant to go on at once.
     """
-    record: dict[str, Any] = {"title": title, "command": command}
+    record: dict[str, Any] = {"title": title, "command": command, "jobs": jobs}
     if diagnosis:
         record["diagnosis"] = diagnosis._asdict()
     with claimed(folder, overwrite) as path:
@@ -65,6 +65,11 @@ def grow_group(
     with claimed(folder / name, True, group_is_held) as path:
         write_plan(path, run.plan, command)
     return folder / name
+
+
+def jobs_of(folder: Path, given: int | None = None) -> int:
+    """Runs at once, as given now, or as the group was planned for."""
+    return given or read_group(folder).get("jobs") or 1
 
 
 def diagnosis_of(folder: Path) -> Diagnosis | None:

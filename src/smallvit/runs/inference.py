@@ -26,7 +26,6 @@ from smallvit.planning.moved import is_same
 from smallvit.planning.plan import read_plan
 from smallvit.planning.resolve import check_device
 from smallvit.planning.stored_split import read_split
-from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
 from smallvit.runs.relocation import relocate, relocate_known
@@ -70,7 +69,7 @@ def device_for(asked: str, run: RunFolder | None = None) -> torch.device:
     """
     if asked != "auto":
         return check_device(asked)
-    kind = run.recipe.device.partition(":")[0] if run else "cuda" if torch.cuda.is_available() else "cpu"
+    kind = run.device.partition(":")[0] if run else "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return check_device(kind)
     except UsageError:
@@ -123,7 +122,7 @@ def evaluate(
     predictor = open_model(path, device)
     check_classes(predictor, path)
     judged = own_images(path, run, part) if data is None else given_images(data, predictor, path, runs, asked)
-    with fixed_threads(threads or resolved(run.recipe.threads)):
+    with fixed_threads(threads or run.threads):
         logits_NK = predictor.logits(judged.images, judged.rows)
     scores = summary(logits_NK, judged.labels, predictor.class_names)
     return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
@@ -195,7 +194,7 @@ def probe(
     relocate(folder, data)
     used = device_for(device, run)
     plan = read_plan(run)
-    with fixed_threads(threads or resolved(run.recipe.threads)):
+    with fixed_threads(threads or run.threads):
         parts = frozen_parts(run, plan.images, plan.split, used)
         measured = probe_parts(parts, len(plan.images.class_names), knn=knn, linear=linear)
     measured["floors"] = floors_for(run.path, measured["part"])

@@ -20,7 +20,6 @@ from smallvit.evaluation.model_file import digest, read_tensors, write_tensors
 from smallvit.evaluation.predictor import BATCH, Predictor
 from smallvit.planning.moved import current_place
 from smallvit.planning.plan import Plan, read_plan
-from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import finished_run
 from smallvit.runs.members import is_group
@@ -80,7 +79,7 @@ def training_images(run: RunFolder, predictor: Predictor, threads: int | None = 
         plan = read_plan(run)
     except RunError as error:
         raise RunError(f"{error}. The nearest training images need them once; what is found is kept") from None
-    with fixed_threads(threads or resolved(run.recipe.threads)):
+    with fixed_threads(threads or run.threads):
         found = _computed(predictor, plan)
     tensors = {"features": found.unit_MD, "rows": found.rows_M, "labels": found.labels_M}
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
+
+import torch
 
 from smallvit.errors import UsageError
 from smallvit.runs.executor import Launch, Processes, cores_of_one
@@ -35,6 +36,6 @@ def as_one_of(at_once: int, on: str) -> AbstractContextManager[None]:
 def room_at(on: str, threads: int) -> int:
     """How many runs of so many threads have cores of their own there. A cluster is joined to be asked."""
     if on == LOCAL:
-        return max(1, (os.cpu_count() or 1) // threads)
+        return max(1, torch.get_num_threads() // threads)
     check_place(on)
     return room_on_ray(on, threads)

@@ -237,7 +237,7 @@ def read_ahead(
 
 
 def _available_cores() -> int:
-    """Those that this process may use: `taskset` and containers leave it fewer than the machine has."""
+    """Those that this process may use: `taskset` may leave it fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

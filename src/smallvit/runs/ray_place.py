@@ -46,6 +46,8 @@ def ray_place(address: str, at_once: int) -> Launch:
         if not ray.is_initialized():
             raise PlaceLost(GONE)
         wanted = whereabouts(RunFolder(path), most_of_one(ray.nodes(), at_once))
+        if wanted.device == "cpu":
+            wanted = whereabouts(RunFolder(path), most_of_one(ray.nodes(), at_once, gpu=False))
         needs: dict[str, Any] = {"num_cpus": wanted.most, "num_gpus": int(wanted.device.startswith("cuda"))}
         _check_room(ray, path, needs)
         if wanted.device == "cpu":
@@ -60,10 +62,11 @@ def room_on_ray(address: str, threads: int) -> int:
     return max(1, int(_joined(address).cluster_resources().get("CPU", 1)) // threads)
 
 
-def most_of_one(nodes: Sequence[Mapping[str, Any]], at_once: int) -> Given:
-    """What a cluster can give to each of so many runs: a share of its CPUs, on one machine; with a GPU, where it has some."""
+def most_of_one(nodes: Sequence[Mapping[str, Any]], at_once: int, gpu: bool = True) -> Given:
+    """What a cluster can give to each of so many runs: a share of its CPUs, on one machine; with a GPU, where it has some and one
+    is wanted."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
-    with_gpu = [node for node in alive if node.get("GPU", 0) >= 1]
+    with_gpu = [node for node in alive if gpu and node.get("GPU", 0) >= 1]
     cpus = [int(node.get("CPU", 0)) for node in with_gpu or alive]
     return Given(max(1, min(max(cpus, default=1), sum(cpus) // at_once)), bool(with_gpu))
 

@@ -23,7 +23,6 @@ from smallvit.evaluation.ensemble import Ensemble
 from smallvit.evaluation.predictor import Predictor
 from smallvit.evaluation.rejection import CONFIDENCE, calibrate, coverage_curve, doubts
 from smallvit.evaluation.rejection import judged as judge
-from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import check_classes, evaluated_runs, given_images, open_model, own_images, usual_part
 from smallvit.runs.members import is_folds, is_group
@@ -51,7 +50,7 @@ def calibrate_rejection(
     runs = evaluated_runs(path)
     predictor = open_model(path, device)
     check_classes(predictor, path)
-    with fixed_threads(threads or resolved(runs[0].recipe.threads)):
+    with fixed_threads(threads or runs[0].threads):
         given = None if data is None else given_images(data, predictor, path, runs, part)
         own = given.images if given and given.own else None
         part = given.part if given else part or usual_part(path)

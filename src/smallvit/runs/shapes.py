@@ -295,6 +295,7 @@ class GroupFile(Stored):
     command: str = ""
     difference: str = ""
     diagnosis: StoredDiagnosis | None = None
+    jobs: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
     @model_validator(mode="after")
     def _inside(self) -> GroupFile:
@@ -313,9 +314,7 @@ class ProbeFile(Stored):
     floors: dict[str, StoredFloor] = {}
 
 
-class FindingFile(Stored):
-    """Of a diagnosis; `version` is asked for first."""
-
+class FindingFile(Stored):  # of a diagnosis; `version` is asked for first
     verdict: str
     weight: float
     numbers: dict[str, Annotated[float, Field(allow_inf_nan=True)]]

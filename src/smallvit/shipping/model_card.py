@@ -137,7 +137,7 @@ def _trained(run: RunFolder, results: Mapping[str, Any]) -> list[str]:
     return [
         f"{resolved(recipe.epochs):,} epochs in {duration(results['timing']['train_seconds'])}, seed {recipe.seed}",
         f"started from {started}",
-        f"{versions}; {machine.get('cpu', '') or machine.get('platform', '')}, {recipe.device}",
+        f"{versions}; {machine.get('cpu', '') or machine.get('platform', '')}, {run.device}",
         f"exported by smallvit {metadata.version('smallvit')}",
     ]
 

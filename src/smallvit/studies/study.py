@@ -6,7 +6,6 @@ kill is the same as starting, and so is growing: arms and seeds that the record 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from smallvit.runs.executor import run_all, wait_for_others
 from smallvit.runs.folder import RunFolder, claimed
 from smallvit.runs.members import is_group, members_of, write_group
 from smallvit.runs.ownership import sole_owner
-from smallvit.runs.places import LOCAL, as_one_of, check_place, place_called
+from smallvit.runs.places import LOCAL, as_one_of, check_place, place_called, room_at
 from smallvit.studies import costs
 from smallvit.studies.library import in_words, read_study, study_names
 from smallvit.studies.measured import measure_run, needs_diagnosis
@@ -83,10 +82,9 @@ def run_study(
         raise UsageError(f"--scale {scale}: {name} has {' and '.join(study.scales)}")
     asked_scale = study.scales[scale]
     threads = threads or (1 if scale == "laptop" else None)
-    cores = os.cpu_count() or 1
     asked = Asked(
         command=command, data=data_for(study, scale, data), seeds=seeds or asked_scale.seeds,
-        draws=draws or asked_scale.draws, only=tuple(only), jobs=jobs or (max(1, cores // threads) if threads else 1),
+        draws=draws or asked_scale.draws, only=tuple(only), jobs=jobs or (room_at(LOCAL, threads) if threads else 1),
         budget=parse_duration(budget) if isinstance(budget, str) else budget, threads=threads,
     )  # fmt: skip
     chosen_arms(study, scale, asked.only)
