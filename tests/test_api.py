@@ -214,10 +214,9 @@ def test_a_device_that_is_not_there_is_an_error_where_it_is_asked_for(
 def test_auto_is_the_kind_of_device_of_the_run_or_the_cpu(run: smallvit.Run, tmp_path: Path) -> None:
     assert device_for("auto", run) == torch.device("cpu")
     elsewhere = smallvit.Run(shutil.copytree(run.path, tmp_path / "b"))
-    tree = elsewhere.read("recipe.json")
+    tree = elsewhere.read("env.json")
     for trained_on in ("cuda:1", "meta"):
-        tree["resolved"]["device"] = trained_on
-        elsewhere.write("recipe.json", tree)
+        elsewhere.write("env.json", tree | {"device": trained_on})
         kind = trained_on.partition(":")[0]
         is_here = kind != "cuda" or torch.cuda.is_available()
         assert device_for("auto", elsewhere) == torch.device(kind if is_here else "cpu")
