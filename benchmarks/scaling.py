@@ -1,6 +1,6 @@
 """How time and memory of an epoch grow: with images, image size, depth, classes, processes, and runs at once.
 
-    OMP_NUM_THREADS=1 nice -n 5 python benchmarks/scaling.py [--store docs/results/scaling.json] [--only images,depth]
+    OMP_NUM_THREADS=1 python benchmarks/scaling.py [--store docs/results/scaling.json] [--only images,depth]
 
 Every point is a process of its own (or several), on images drawn here, with one thread and fp32; it goes on with the points
 that are not stored yet. Processor and wall seconds of a step are means of some steps after the first two; an epoch is as many
@@ -63,7 +63,7 @@ class Point(NamedTuple):
 def points() -> Iterator[Point]:
     for images in (1_000, 10_000, 100_000):
         yield Point("images", images, images=images)
-    for images in (1_000, 10_000):
+    for images in (1_000, 10_000, 100_000):
         yield Point("images", images, images=images, streamed=True)
     for size in (16, 32, 64):
         yield Point("size", size, size=size, images=1_000)

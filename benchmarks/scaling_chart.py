@@ -32,14 +32,14 @@ def main() -> None:
 
 def table(points: list[dict[str, Any]]) -> str:
     lines = [
-        "| what | value | start, CPU s | a step, CPU ms | steps | an epoch, CPU s | memory |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| what | value | start, CPU s | a step, CPU ms | on the wall, ms | steps | an epoch, CPU s | memory |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for one in points:
         kind = f"{one['kind']}{', streamed' if one['streamed'] else ''}"
         lines.append(
             f"| {kind} | {one['value']:,} | {one['start_cpu_seconds']:.1f} | {1000 * one['step_cpu_seconds']:.0f} | "
-            f"{one['steps_an_epoch']:,.0f} | {one['epoch_cpu_seconds']:.1f} | {one['memory_mb']:,.0f} MB |"
+            f"{1000 * one['step_seconds']:.0f} | {one['steps_an_epoch']:,.0f} | {one['epoch_cpu_seconds']:.1f} | {one['memory_mb']:,.0f} MB |"
         )
     return "\n".join(lines)
 
