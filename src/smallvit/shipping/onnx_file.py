@@ -38,7 +38,9 @@ def write(shipped: Shipment, folder: Path) -> None:
 def read(folder: Path) -> Ask:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(folder / ONNX), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors: that it cannot fold a constant is no concern of the user's
+    session = onnxruntime.InferenceSession(str(folder / ONNX), options, providers=["CPUExecutionProvider"])
 
     def ask(squares_NCSS: np.ndarray) -> np.ndarray:
         return np.asarray(session.run([OUTPUT], {INPUT: squares_NCSS})[0])
