@@ -18,7 +18,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the ru
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many of several runs at once; they share the cores.")]
-OtherJobs = Annotated[
+JobsAsPlanned = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="How many of several runs at once; default as many as they were planned for."),
 ]

@@ -11,10 +11,10 @@ import typer
 from smallvit.commands import STARTED
 from smallvit.commands.early import refuse_data, refuse_no_run
 from smallvit.commands.options import (
+    JobsAsPlanned,
     Log,
     Moved,
     On,
-    OtherJobs,
     Quiet,
     RunFolder,
     Spec,
@@ -133,7 +133,7 @@ def pretrain(**given: Any) -> None:
 
 
 def resume(
-    folder: RunFolder, jobs: OtherJobs = None, on: On = "local", data: Moved = None, log: Log = None, wait: Wait = False,
+    folder: RunFolder, jobs: JobsAsPlanned = None, on: On = "local", data: Moved = None, log: Log = None, wait: Wait = False,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Go on after a crash, a kill or Ctrl-C: the result is the one it would have had anyway."""

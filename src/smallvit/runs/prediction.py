@@ -152,16 +152,12 @@ def _prediction(
     """Behind the probabilities stands the doubt, with a threshold, and then features, where the training images are known."""
     if seen.vector is None:
         return Prediction(seen.file, None, None, seen.problem)
-    behind = len(class_names)
-    chances_K, doubt, features_D = (
-        seen.vector[:behind],
-        seen.vector[behind:],
-        seen.vector[behind + (threshold is not None) :],
-    )
+    chances_K, behind = seen.vector[: len(class_names)], seen.vector[len(class_names) :]
     classes = _likeliest(chances_K, most)
     probabilities = {class_names[place]: round(float(chances_K[place]), 6) for place in classes}
     label = class_names[int(chances_K.argmax())]
-    rejected = threshold is not None and not doubt[0] < threshold
+    rejected = threshold is not None and not behind[0] < threshold
+    features_D = behind[int(threshold is not None) :]
     near = known.nearest(torch.from_numpy(features_D)[None].float(), k)[0] if known else ()
     said = UNKNOWN if rejected else label
     return Prediction(seen.file, said, probabilities[label], "", probabilities, rejected, near)
