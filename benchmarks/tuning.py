@@ -55,7 +55,12 @@ def begin(given: argparse.Namespace) -> None:
             sys.exit(f"{given.store} holds runs of {record['time']}: give --time {record['time']} or a --store")
         for name in given.sets:
             with np.load(prepared(name, given.data, WORK)) as found:
-                record["sets"][name] = {"train": len(found["y_train"]), "test": len(found["y_test"])}
+                facts = {
+                    "train": len(found["y_train"]),
+                    "test": len(found["y_test"]),
+                    "classes": len(found["class_names"]),
+                }
+                record["sets"].setdefault(name, {}).update(facts)
 
 
 def run(entrant: str, name: str, seed: int, given: argparse.Namespace) -> str:
