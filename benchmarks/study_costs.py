@@ -82,13 +82,13 @@ def measured(stage: Mapping[str, Any], data: Path) -> dict[str, float]:
     from smallvit.studies.costs import asked_recipe
     from smallvit.training.build import build_training
     from smallvit.training.loop import take_step
-    from smallvit.training.session import fixed_threads
+    from smallvit.training.session import computing
 
     plain = {key: value for key, value in stage.items() if key not in LENGTH}
     sources = {name: str(data / file) for name, file in SETS.items()}
     choices, images, split = settle(asked_recipe(plain, sources, epochs=2, threads=1, device="cpu"))
     settled = longest(choices.recipe).model_copy(update={"precision": "fp32", "grad_accum": 1})
-    with fixed_threads(1):
+    with computing(1):
         training = build_training(settled, images, split)
         times = []
         for step in range(TIMED + 1):

@@ -30,7 +30,7 @@ from smallvit.planning.plan import Plan, Prepared, load_images, prepare
 from smallvit.planning.resolve import resolve_machine, resolve_names, resolve_size
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.budget import seconds_of
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 ORDER = ("error", "warning", "note")
 STOPS = {"one-class", "untrained-class", "many-unreadable"}  # the findings that say why training would stop
@@ -76,7 +76,7 @@ def check(
 
     with quiet(not show_progress), lent(data) as source:
         asked = make_recipe(recipe, settings, data=source, **flags)
-        with fixed_threads(torch.get_num_threads() if asked.threads == "auto" else asked.threads):
+        with computing(torch.get_num_threads() if asked.threads == "auto" else asked.threads):
             return _check(asked, fast)
 
 

@@ -30,7 +30,7 @@ from smallvit.runs.atomic import write_text
 from smallvit.runs.inference import device_for, finished_run
 from smallvit.runs.members import full_name
 from smallvit.runs.stored_findings import FINDINGS, VERSION
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 
 def diagnose(
@@ -57,7 +57,7 @@ def diagnose(
     plan = read_plan(run)
     part, rows = _judged_rows(plan, images)
     train_rows = _some(plan.split.train, images, "train")
-    with fixed_threads(threads or run.threads):
+    with computing(threads or run.threads):
         judged, train = (_labelled(predictor, plan.images, some) for some in (rows, train_rows))
         order = _telling_first(judged)
         rows, judged = rows[order], Labelled(*(column[order] for column in judged))

@@ -46,7 +46,7 @@ from smallvit.training.budget import StepCost, measure_cost
 from smallvit.training.build import build_training, make_augmenter
 from smallvit.training.loop import Training
 from smallvit.training.out_of_memory import memory_in_words
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 
 class Plan(NamedTuple):
@@ -121,13 +121,13 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
         training = _build(choices.recipe, images, split)
         memory = resolve_room(choices, training)
-        with fixed_threads(choices["threads"]):
+        with computing(choices["threads"]):
             cost = measure_cost(training, kinds_of(choices))
-    with fixed_threads(choices["threads"]):
+    with computing(choices["threads"]):
         cost = resolve_compile(choices, training, cost, expected_seconds(choices, training, cost, clock))
     with clock.for_each_fold():
         floors = compute_floors(images, split) if with_floors else {}
-    with fixed_threads(choices["threads"]):
+    with computing(choices["threads"]):
         seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
     _tell_of_losses(choices, training)
     cores = torch.get_num_threads() if asked.threads == "auto" else choices["threads"]
@@ -142,7 +142,7 @@ def _measure(choices: Choices, asked: Recipe, training: Training, clock: Clock) 
     say("measuring a step")
     with clock.watch():
         step = resolve_speed(choices, asked, training, clock.for_tries(choices["budget"]))
-    with fixed_threads(choices["threads"]):
+    with computing(choices["threads"]):
         return measure_cost(training, kinds_of(choices), {training.step.objective.views: step})
 
 
@@ -177,7 +177,7 @@ def compute_floors(images: ImageSet, split: Split) -> dict[str, Any]:
 def _build(recipe: Recipe, images: ImageSet, split: Split) -> Training:
     """What cannot work is refused before anything is written."""
     recipe = longest(recipe)
-    with fixed_threads(resolved(recipe.threads)), memory_in_words(recipe, least=True):
+    with computing(resolved(recipe.threads)), memory_in_words(recipe, least=True):
         training = build_training(recipe, images, split)
     grid = training.step.backbone.final_grid
     if grid and max(grid) < 2:

@@ -13,7 +13,7 @@ from smallvit.training.loop import Training
 from smallvit.training.machine_memory import free_bytes, held_by_children
 from smallvit.training.memory import Need, measure_need
 from smallvit.training.out_of_memory import memory_in_words
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 from smallvit.training.step import wrap
 
 COMFORT = 0.9  # of what is free: a need that is known to a quarter should leave some
@@ -26,7 +26,7 @@ def resolve_room(choices: Choices, training: Training) -> int:
     recipe = training.recipe
     plain = {"compile": False, "precision": "fp32" if recipe.precision == "auto" else recipe.precision}
     training.recipe = recipe.model_copy(update=plain)
-    with fixed_threads(choices["threads"]), memory_in_words(recipe, least=True):
+    with computing(choices["threads"]), memory_in_words(recipe, least=True):
         need = measure_need(training, training.step.objective.views)
     free = free_bytes(training.device)
     if training.device.type == "cpu":  # a run is planned as if alone: beside others it waits (runs/beside.py)

@@ -15,7 +15,7 @@ from smallvit.planning.resolve import has_fast_bf16
 from smallvit.recipe import Recipe
 from smallvit.training.budget import MEASURED_SECONDS, measure_step
 from smallvit.training.loop import Training
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 TRIED_SECONDS = 6.0  # for all tries together, where no budget says otherwise
 TINY = 16  # px
@@ -51,7 +51,7 @@ def step_seconds(training: Training, threads: int, precision: str) -> float:
     recipe = training.recipe
     training.recipe = recipe.model_copy(update={"precision": precision})
     try:
-        with fixed_threads(threads):
+        with computing(threads):
             return measure_step(training, training.step.objective.views, MEASURED_SECONDS)
     finally:
         training.recipe = recipe

@@ -24,7 +24,7 @@ from smallvit.training.build import build_training
 from smallvit.training.finish import finish
 from smallvit.training.loop import Training
 from smallvit.training.out_of_memory import memory_in_words
-from smallvit.training.session import Log, fixed_threads, run_session, state_file
+from smallvit.training.session import Log, computing, run_session, state_file
 from smallvit.training.step import pieces_of
 from smallvit.training.tensorboard import TensorBoardLog
 from smallvit.training.together import lost, tell_folder, wait_for_folder
@@ -49,7 +49,7 @@ def execute(
     try:
         t = training or _built_here(run, plan, given or Given.here(), world)
         check_device(t.recipe.device)
-        with fixed_threads(resolved(t.recipe.threads)):
+        with computing(resolved(t.recipe.threads)):
             t.world = world
             _check_shares(t)
             open_logs: list[Log] = [make(run.path) for make in logs]
@@ -83,7 +83,7 @@ def _built_here(run: RunFolder, plan: Plan, given: Given, world: World) -> Train
     plan = plan._replace(recipe=as_here(plan.recipe, here))
     check_device(plan.recipe.device)
     go_on = f"smallvit resume {run.path}"
-    with fixed_threads(here.threads):
+    with computing(here.threads):
         with memory_in_words(plan.recipe, go_on, least=True):
             t = _build(run, plan)
         if world.size == 1:

@@ -31,7 +31,7 @@ from smallvit.runs.members import fold_results, is_folds, is_group, replicate_me
 from smallvit.runs.relocation import relocate, relocate_known
 from smallvit.runs.seen import Judged, about
 from smallvit.training.frozen import frozen_parts, probe_parts
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 # ---- a model, ready to answer ------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ def evaluate(
     predictor = open_model(path, device)
     check_classes(predictor, path)
     judged = own_images(path, run, part) if data is None else given_images(data, predictor, path, runs, asked)
-    with fixed_threads(threads or run.threads):
+    with computing(threads or run.threads):
         logits_NK = predictor.logits(judged.images, judged.rows)
     scores = summary(logits_NK, judged.labels, predictor.class_names)
     return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
@@ -194,7 +194,7 @@ def probe(
     relocate(folder, data)
     used = device_for(device, run)
     plan = read_plan(run)
-    with fixed_threads(threads or run.threads):
+    with computing(threads or run.threads):
         parts = frozen_parts(run, plan.images, plan.split, used)
         measured = probe_parts(parts, len(plan.images.class_names), knn=knn, linear=linear)
     measured["floors"] = floors_for(run.path, measured["part"])

@@ -23,7 +23,7 @@ from smallvit.planning.plan import Plan, read_plan
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import finished_run
 from smallvit.runs.members import is_group
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 from smallvit.types import Neighbour
 
 KEPT = "neighbours.safetensors"
@@ -79,7 +79,7 @@ def training_images(run: RunFolder, predictor: Predictor, threads: int | None = 
         plan = read_plan(run)
     except RunError as error:
         raise RunError(f"{error}. The nearest training images need them once; what is found is kept") from None
-    with fixed_threads(threads or run.threads):
+    with computing(threads or run.threads):
         found = _computed(predictor, plan)
     tensors = {"features": found.unit_MD, "rows": found.rows_M, "labels": found.labels_M}
     try:

@@ -9,7 +9,7 @@ import torch
 from smallvit.errors import UsageError
 from smallvit.runs.executor import Launch, Processes, cores_of_one
 from smallvit.runs.ray_place import check_cluster, ray_place, room_on_ray
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 LOCAL = "local"
 
@@ -30,7 +30,7 @@ def place_called(on: str, at_once: int) -> Launch:
 
 def as_one_of(at_once: int, on: str) -> AbstractContextManager[None]:
     """To plan runs with as many cores as each of them will have here; what a machine of a cluster has is seen there."""
-    return fixed_threads(cores_of_one(at_once)) if on == LOCAL else nullcontext()
+    return computing(cores_of_one(at_once)) if on == LOCAL else nullcontext()
 
 
 def room_at(on: str, threads: int) -> int:

@@ -31,7 +31,7 @@ from smallvit.runs.nearest import TrainingImages, run_with_images, training_imag
 from smallvit.runs.rejected import stored_threshold
 from smallvit.runs.rejection import with_doubt
 from smallvit.runs.relocation import relocate
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 from smallvit.types import Embedding, Neighbour, Prediction
 
 IMAGES_AT_ONCE = 64
@@ -186,7 +186,7 @@ def _see(
     named = list(named_images(images, preparation.in_chans))
     if not named:
         raise UsageError("there are no images to look at")
-    with fixed_threads(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(named)) as advance:
+    with computing(threads or torch.get_num_threads()), many_reads(), bar("predicting", len(named)) as advance:
         for some in read_ahead(preparation, named):
             squares = [square for _, square in some if isinstance(square, Tensor)]
             values = iter(ask(torch.stack(squares)).numpy()) if squares else iter(())

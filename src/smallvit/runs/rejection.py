@@ -29,7 +29,7 @@ from smallvit.runs.members import is_folds, is_group
 from smallvit.runs.rejected import check_error, store_rejection
 from smallvit.runs.seen import Judged
 from smallvit.runs.stored_answers import read_answers
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 
 class Answered(NamedTuple):
@@ -50,7 +50,7 @@ def calibrate_rejection(
     runs = evaluated_runs(path)
     predictor = open_model(path, device)
     check_classes(predictor, path)
-    with fixed_threads(threads or runs[0].threads):
+    with computing(threads or runs[0].threads):
         given = None if data is None else given_images(data, predictor, path, runs, part)
         own = given.images if given and given.own else None
         part = given.part if given else part or usual_part(path)

@@ -28,7 +28,7 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.inference import open_predictor
 from smallvit.runs.members import is_group
 from smallvit.runs.nearest import TrainingImages, run_with_images, training_images
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 from smallvit.types import Neighbour
 
 MOST_LAYERS = 12  # of a model without attention, spread over its depth
@@ -88,7 +88,7 @@ class Looker:
 
     def answer(self, content: bytes) -> dict[str, Any]:
         """Of the bytes of an image file; what cannot be read is `Unreadable`."""
-        with many_reads(), fixed_threads(self.threads), torch.no_grad():
+        with many_reads(), computing(self.threads), torch.no_grad():
             square_CSS = read_sent(content, *self.predictor.preparation.wanted)
             prepared_CSS = self.predictor.prepared(square_CSS[None])[0]
             return {

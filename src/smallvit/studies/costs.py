@@ -18,7 +18,7 @@ from smallvit.studies.record import ArmFacts, Record
 from smallvit.studies.spec import Scale, Table
 from smallvit.training.build import build_training
 from smallvit.training.loop import take_step
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 ROUNDS, STEPS = 7, 6  # of the measurement
 Data = Mapping[str, str]  # names of sets, and "" for what names none -> sources
@@ -95,7 +95,7 @@ def _step_times(plans: Mapping[str, Plan], threads: int) -> dict[str, float]:
     """Milliseconds. The first round warms up."""
     trainings = {name: build_training(plan.recipe, plan.images, plan.split) for name, plan in plans.items()}
     times: dict[str, list[float]] = {name: [] for name in plans}
-    with fixed_threads(threads), bar("measuring what a step costs", ROUNDS + 1) as advance:
+    with computing(threads), bar("measuring what a step costs", ROUNDS + 1) as advance:
         for turn in range(ROUNDS + 1):
             for name, training in trainings.items():
                 before = time.process_time()

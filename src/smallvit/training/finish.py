@@ -25,7 +25,7 @@ from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import model_header, save_model
 from smallvit.training.loop import Training
-from smallvit.training.session import fixed_threads
+from smallvit.training.session import computing
 
 MOST_MISTAKES, MISTAKE_SIDE = 24, 96
 MOST_EXAMPLES, EXAMPLE_SIDE = 104, 64  # one for each of 102 flowers
@@ -82,7 +82,7 @@ def finish(
 
 def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
     """Logits and labels of the parts that hold images."""
-    with fixed_threads(resolved(t.recipe.threads)):
+    with computing(resolved(t.recipe.threads)):
         return {
             part: t.step.objective.answers(t.evaluated, t.exam(part_rows))
             for part, part_rows in rows.items()
@@ -100,7 +100,7 @@ def _store_answers(folder: Path, part: str, rows_N: Tensor, answers: dict[str, A
 
 def _shown(t: Training, split: Split) -> Shown | None:
     """What the objective wants to be seen, of images that were held out where some were."""
-    with fixed_threads(resolved(t.recipe.threads)):
+    with computing(resolved(t.recipe.threads)):
         return t.step.objective.shown(t.evaluated, t.exam(next(iter(split.judged.values()), split.val)))
 
 

@@ -22,6 +22,7 @@ from smallvit.recipe import resolved
 from smallvit.runs.atomic import append_line, write_text
 from smallvit.runs.stored import read_records
 from smallvit.training.checkpoint import load_state, save_model, save_state
+from smallvit.training.heap import freed_memory_kept
 from smallvit.training.loop import Tick, Training, train
 from smallvit.training.replan import decide, is_due, read_decision, write_decision
 from smallvit.training.together import any_of, as_first
@@ -58,7 +59,7 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
     if t.world.writes:
         _forget_after(folder / "metrics.jsonl", t.done)
     saved = time.monotonic()
-    with fixed_threads(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
+    with computing(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
             recorder.add(tick)
             if t.recipe.replan and t.decision is None:
@@ -244,12 +245,14 @@ def _forget_after(path: Path, step: int) -> None:
 
 
 @contextmanager
-def fixed_threads(count: int) -> Iterator[None]:
-    """Another thread count gives other last bits, so it is part of the recipe. The caller's random state stays."""
+def computing(threads: int) -> Iterator[None]:
+    """With so many threads (another count gives other last bits, so it is part of the recipe) and with the memory of the batch
+    before. The caller's random state stays.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(threads)
     try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with freed_memory_kept(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
         torch.set_num_threads(before)
