@@ -90,7 +90,7 @@ def test_floors_are_paired_with_a_model_image_by_image() -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_thousands_of_classes_get_fewer_rounds() -> None:
-    assert [rounds_for(classes) for classes in (2, 1000, 2000, 5000, 10**6)] == [100, 100, 50, 20, 10]
+    assert [rounds_for(classes) for classes in (2, 50, 100, 250, 10**6)] == [100, 100, 50, 20, 10]
     classes, draw = 1500, torch.Generator().manual_seed(0)
     labels = torch.arange(2 * classes) % classes
     images = torch.randint(0, 256, (2 * classes, 1, 2, 2), generator=draw).byte()

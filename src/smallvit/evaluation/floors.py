@@ -19,6 +19,7 @@ from smallvit.randomness import generator
 MOST_TRAINING = 5_000  # larger sets are thinned: the floor stays a floor and takes seconds
 SHARES = (20, 20, 60)  # of the time, about: pixels, k-NN, logistic regression; for the bar
 MOST_ROUNDS, FEWEST_ROUNDS = 100, 10  # of the logistic regression
+FEW_CLASSES = 50  # up to so many it has all rounds
 MOST_VALUES = 800  # pixels times channels: 28 px grey, 16 px colour
 
 
@@ -65,8 +66,8 @@ def _answers(fitted: Any, x_test: np.ndarray) -> np.ndarray:
 
 
 def rounds_for(classes: int) -> int:
-    """A round takes as long as there are classes: with thousands of them fewer have to do."""
-    return max(FEWEST_ROUNDS, min(MOST_ROUNDS, MOST_ROUNDS * 1000 // classes))
+    """A round takes as long as there are classes: with many of them fewer have to do."""
+    return max(FEWEST_ROUNDS, min(MOST_ROUNDS, MOST_ROUNDS * FEW_CLASSES // classes))
 
 
 def _thinned(rows: Tensor) -> Tensor:
