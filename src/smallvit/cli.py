@@ -15,7 +15,7 @@ import typer
 from smallvit.commands import amount, look, ship, stock, study, train, tune
 from smallvit.commands.examples import examples
 from smallvit.console import printable
-from smallvit.errors import SmallvitError
+from smallvit.errors import OutOfMemory, SmallvitError, ran_out, what_ran_out
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -78,6 +78,10 @@ def program(
 
 
 CTRL_C = 130  # typer's own status for it
+MORE_MEMORY = (  # where nothing closer to the step knew better
+    "end other programs, or give fewer or smaller images (--fraction, --img-size); a run that has begun is kept, and "
+    "`smallvit resume RUN` goes on with it"
+)
 
 
 def run() -> None:
@@ -117,6 +121,8 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
+        if ran_out(error):
+            _fail(f"out of memory ({what_ran_out(error)}): {MORE_MEMORY}", OutOfMemory.exit_status)
         status = getattr(error, "exit_code", None)
         if status is None:
             raise

@@ -8,13 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_runs import training
 
 import smallvit
+from helpers import run_here
 from smallvit.errors import UsageError
-from smallvit.planning import room
+from smallvit.planning import plan, room
 from smallvit.planning.plan import make_plan, write_plan
 from smallvit.planning.room import fitting_pieces
 from smallvit.training.loop import take_step
@@ -227,3 +229,12 @@ def test_a_model_that_does_not_fit_is_told_without_a_batch_to_try(room: int, exp
     words = ("--model", "vit_base_patch16_224", "--img-size", "32", "--epochs", "1", "--threads", "1")
     said = in_short(room, "train", "digits", *words, "--precision", "fp32", "--out", str(tmp_path / "a"))
     assert expected in said and "a smaller model" in said and "--batch-size" not in said, said
+
+
+def test_memory_that_runs_out_elsewhere_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing closer to it has words: numpy's own error, while the floors are fitted."""
+    monkeypatch.setattr(plan, "pixel_floors", lambda *_: np.empty(2**56, np.uint8))
+    said = run_here("check", "digits").err
+    assert said.startswith("smallvit: out of memory (Unable to allocate 64.0 PiB"), said
+    for phrase in ("--fraction", "--img-size", "smallvit resume RUN"):
+        assert phrase in said

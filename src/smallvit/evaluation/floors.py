@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,23 +11,20 @@ from torch import Tensor
 
 from smallvit.console import bar
 from smallvit.data.imageset import Images, at_once
-from smallvit.evaluation.blocks import rows_at_once
+from smallvit.evaluation.simple import logistic_answers, neighbours_answers
 from smallvit.evaluation.statistics import wilson
 from smallvit.randomness import generator
 
 MOST_TRAINING = 5_000  # larger sets are thinned: the floor stays a floor and takes seconds
 SHARES = (20, 20, 60)  # of the time, about: pixels, k-NN, logistic regression; for the bar
 MOST_ROUNDS, FEWEST_ROUNDS = 100, 10  # of the logistic regression
-FEW_CLASSES = 50  # up to so many it has all rounds
+FEW_CLASSES = 200  # up to so many it has all rounds
+STRENGTH = 0.1  # scikit-learn's C
 MOST_VALUES = 800  # pixels times channels: 28 px grey, 16 px colour
 
 
 def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Tensor) -> dict[str, dict[str, Any]]:
     """Majority class, k-NN and logistic regression on pixels: fitted on `train`, judged on `test`."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
-
     y_train, y_test = labels_N[train].numpy(), labels_N[test].numpy()
     counts_K = np.bincount(y_train)
     tied = np.flatnonzero(counts_K == counts_K.max())
@@ -38,31 +34,21 @@ def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Ten
 
     thin = _thinned(train)
     side = pixel_side(images_NCSS.shape[1], images_NCSS.shape[-1])
-    y_thin = labels_N[thin].numpy()
+    y_thin = labels_N[thin]
     why = f"{side} x {side} pixels" + (f", {len(thin):,} of {len(train):,} images" if len(thin) < len(train) else "")
     k = min(5, len(thin))
-    with bar("fitting the floors", sum(SHARES)) as advance, warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="The number of unique classes"
-        )  # few images of many classes are meant
+    with bar("fitting the floors", sum(SHARES)) as advance:
         x_train, x_test = (_pixels(images_NCSS, rows, side) for rows in (thin, test))
         advance(SHARES[0], note="k-NN")
-        knn = KNeighborsClassifier(k, weights="distance").fit(x_train, y_thin)
-        floors["knn"] = _entry("k-NN on pixels", knn.predict(x_test) == y_test, f"k = {k}, {why}")
+        said = neighbours_answers(x_train, y_thin, x_test, k)
+        floors["knn"] = _entry("k-NN on pixels", said.numpy() == y_test, f"k = {k}, {why}")
         advance(SHARES[1], note="logistic regression")
-        warnings.simplefilter("ignore", ConvergenceWarning)  # 100 rounds are a floor, not a contest
-        rounds = rounds_for(len(np.unique(y_thin)))
-        logistic = LogisticRegression(C=0.1, max_iter=rounds).fit(x_train, y_thin)
+        rounds = rounds_for(len(y_thin.unique()))
+        said = logistic_answers(x_train, y_thin, x_test, STRENGTH, rounds)
         why += f", {rounds} rounds" if rounds < MOST_ROUNDS else ""
-        floors["logistic"] = _entry("logistic regression on pixels", _answers(logistic, x_test) == y_test, why)
+        floors["logistic"] = _entry("logistic regression on pixels", said.numpy() == y_test, why)
         advance(SHARES[2])
     return floors
-
-
-def _answers(fitted: Any, x_test: np.ndarray) -> np.ndarray:
-    """Block by block: every image is compared with every class, in float64."""
-    at_once = rows_at_once(len(fitted.classes_))
-    return np.concatenate([fitted.predict(x_test[start : start + at_once]) for start in range(0, len(x_test), at_once)])
 
 
 def rounds_for(classes: int) -> int:
@@ -80,13 +66,13 @@ def pixel_side(channels: int, side: int) -> int:
     return min(side, int((MOST_VALUES / channels) ** 0.5))
 
 
-def _pixels(images_NCSS: Images, rows: Tensor, side: int) -> np.ndarray:
+def _pixels(images_NCSS: Images, rows: Tensor, side: int) -> Tensor:
     """Flat pixels in -1..1, resized with antialiasing."""
     chunks = [
         F.interpolate(images_NCSS[chunk].float(), (side, side), mode="bilinear", antialias=True).flatten(1)
         for chunk in rows.split(at_once(images_NCSS))
     ]
-    return (torch.cat(chunks) / 127.5 - 1).numpy()
+    return torch.cat(chunks) / 127.5 - 1
 
 
 def beside(floors: dict[str, Any], right_N: np.ndarray) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
             cost = measure_cost(training, kinds_of(choices))
     with computing(choices["threads"]):
         cost = resolve_compile(choices, training, cost, expected_seconds(choices, training, cost, clock))
-    with clock.for_each_fold():
+    with clock.for_each_fold(), computing(choices["threads"]):
         floors = compute_floors(images, split) if with_floors else {}
     with computing(choices["threads"]):
         seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
