@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from entry import FINISH_SECONDS, Clock, Entry, parameters_of, predict, time_to_predict
 from PIL import Image
-from timm.data import Mixup, create_loader
+from timm.data import Mixup, auto_augment, create_loader
 from timm.loss import SoftTargetCrossEntropy
 from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
@@ -22,6 +22,14 @@ from torch.utils.data import Dataset
 TICKS = 1000  # of the schedule
 USUAL = {"auto_augment": "rand-m9-mstd0.5-inc1", "re_prob": 0.25, "re_mode": "pixel"}
 LIGHT = {"scale": (0.35, 1.0)}
+
+
+def posterized(image: Image.Image, bits: int, **_: Any) -> Image.Image:
+    """RandAugment asks for no bits at all now and then: Pillow used to make a black image of that, and 13 refuses it."""
+    return auto_augment.posterize(image, bits) if bits else Image.new(image.mode, image.size)
+
+
+auto_augment.NAME_TO_OP["PosterizeIncreasing"] = posterized
 
 
 class PilImages(Dataset[Any]):
