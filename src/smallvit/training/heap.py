@@ -1,7 +1,7 @@
 """Memory that torch frees stays with the process while a model trains or answers, for the next batch.
 
 glibc asks the system for every block above 32 MB anew, and gives the end of its heap back as soon as it is free; every page that comes
-anew is zeroed first. On the CPU that is a tenth to a fifth of a step with images of 64 px (docs/speed/freed_memory.md).
+anew is zeroed first. On the CPU that is about an eighth of a step (docs/speed/freed_memory.md).
 """
 
 from __future__ import annotations
