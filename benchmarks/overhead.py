@@ -13,7 +13,11 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
+import os
+import platform
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -41,6 +45,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--parts", action="store_true")
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
@@ -56,6 +61,18 @@ def main() -> None:
             f"{1000 * statistics.mean(whole[steps:]):.1f} ms: {statistics.median(ratios):.1%} more "
             f"({min(ratios):.1%} to {max(ratios):.1%} in single epochs)"
         )
+        if given.json:
+            told = {
+                "command": "OMP_NUM_THREADS=1 python benchmarks/overhead.py " + " ".join(sys.argv[1:]),
+                "machine": {"kind": platform.machine(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)},
+                "torch": torch.__version__,
+                "model": t.recipe.model.name,
+                "batch": t.loader.batch_size,
+                "bare_ms": 1000 * statistics.mean(bare[steps:]),
+                "whole_ms": 1000 * statistics.mean(whole[steps:]),
+                "more_by_epoch": ratios,
+            }
+            given.json.write_text(json.dumps(told, indent=1) + "\n")
         if given.parts:
             for name, seconds in parts(t, Path(place)).items():
                 print(f"  {name:28} {1000 * seconds:6.2f} ms  {seconds / statistics.mean(bare[steps:]):6.2%}")
