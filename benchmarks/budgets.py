@@ -4,7 +4,8 @@
 
 The whole command, from the start of Python to its end, by the clock of the wall: reading, floors, planning, training, judgement, report.
 `--beside 1`: while another process computes without a pause, so that on two cores each has one, and a run that wants both shares them.
-`--running`: it was started by hand. A store that is there is gone on with. What a run says of its training time is taken from its results; all else is `beside_training`.
+`--running`: it was started by hand. A store that is there is gone on with. What a run says of its training time is taken from its
+results; all else is `beside_training`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def run(data: Path, seconds: int) -> dict[str, Any]:
         results = json.loads((out / "results.json").read_text())
         recipe = json.loads((out / "recipe.json").read_text())["resolved"]
     return {
+        "command": f"smallvit train {data.name} --budget {seconds}s",
         "taken": round(taken, 2),
         "beside_training": round(taken - results["timing"]["train_seconds"], 2),
         "accuracy": results["parts"][results["evaluated_part"]]["accuracy"],
@@ -88,7 +90,6 @@ def row(one: dict[str, Any]) -> str:
 
 def conditions() -> dict[str, Any]:
     return {
-        "command": "python benchmarks/budgets.py --data svhn_1000_400_32.npz flowers102_64 --seconds 60 240 900 --beside 0 1",
         "machine": {"kind": platform.machine(), "cores": os.cpu_count()},
         "torch": torch.__version__,
         "of": "the whole command by the clock of the wall",

@@ -2,8 +2,8 @@
 
     taskset -c 0 python benchmarks/freed_memory.py [--batch 64] [--rounds 6] [--steps 12] [--json FILE]
 
-One training step (forward, backward, AdamW) on one thread,
-with malloc as it is and inside `freed_memory_kept()`. malloc learns as it goes and does not forget, so every measurement has a process
+One training step (forward, backward, AdamW) on one thread, with malloc as it is and inside
+`freed_memory_kept()`. malloc learns as it goes and does not forget, so every measurement has a process
 of its own; both sides take turns in each round, the other one first each time. Median of the steps after four to warm up, processor time
 and page faults; the ratio is formed within a round, its mean is that of its logarithm, with a t-interval over the rounds.
 """

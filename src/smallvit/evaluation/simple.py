@@ -1,4 +1,4 @@
-"""Two simple classifiers of vectors, in torch: scikit-learn's answers, without the two seconds that importing it takes.
+"""Two simple classifiers of vectors, in torch: as scikit-learn has them, without the two seconds that importing it takes.
 
 N images to learn from, M to answer, D numbers each, K classes.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,23 +18,26 @@ MOST = 2**31 - 1  # bytes: the largest value that mallopt takes
 USUAL = 32 * 2**20  # blocks above it are the system's; as far as glibc's own rule goes, which no call brings back
 
 _inside = 0  # such contexts; the outermost alone has an effect
+_counting = threading.Lock()  # the page that shows a model answers in threads
 
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
     """Without effect where malloc is not glibc's. At the end what is free goes back to the system."""
     global _inside
-    _inside += 1
-    if _inside == 1:
-        _set_thresholds(MOST, MOST)
+    with _counting:
+        _inside += 1
+        if _inside == 1:
+            _set_thresholds(MOST, MOST)
     try:
         yield
     finally:
-        _inside -= 1
-        if _inside == 0:
-            _set_thresholds(USUAL, 2 * USUAL)
-            if libc := _glibc():
-                libc.malloc_trim(0)
+        with _counting:
+            _inside -= 1
+            if _inside == 0:
+                _set_thresholds(USUAL, 2 * USUAL)
+                if libc := _glibc():
+                    libc.malloc_trim(0)
 
 
 def _set_thresholds(mapped: int, trimmed: int) -> None:
