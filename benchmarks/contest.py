@@ -18,6 +18,9 @@ An ablation is a contest of the default with itself: `run --entrants default wit
 its levers switched off (`without-SETTING`), and `contest_page.py --against default` gives the differences. Give it a --store of
 its own.
 
+Longer runs have a --store of their own, too, and take what was tried for the shorter ones:
+`run --seconds 900 --store docs/results/contest-900.json --tries docs/results/contest.json`.
+
 All that was found is in docs/results/contest.json, one record per run, as soon as it ends; a contest goes on where it
 was stopped, and several may write at once. A run that broke is listed and stops nothing.
 """
@@ -114,7 +117,10 @@ def main() -> None:
     parser.add_argument("--ours", type=Path, default=ROOT, help="the project's folder that ours are run from")
     parser.add_argument("--python", default=sys.executable, help="the Python that has what the rivals need")
     parser.add_argument("--store", type=Path, default=ROOT / "docs" / "results" / "contest.json")
+    parser.add_argument("--tries", type=Path, help="the store with the rivals' tries, where it is another one")
     given = parser.parse_args()
+    if given.tries is not None and not given.tries.is_file():
+        sys.exit(f"there is no {given.tries}")
     begin(given)
     do_all(tries(given) if given.do == "tune" else runs(given), given)
 
@@ -133,7 +139,7 @@ def tries(given: argparse.Namespace) -> list[Task]:
 
 def runs(given: argparse.Namespace) -> list[Task]:
     """Seeds first, so that a contest that is stopped has all sets and entrants of the seeds it has."""
-    record = read(given.store)
+    record = read(given.tries or given.store)
     return [
         Task("runs", entrant, one, seed, chosen(record, entrant, one), given.seconds)
         for seed in range(given.seeds)
