@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from smallvit import UsageError, make_recipe
+from smallvit.planning.flags import given_keys
 from smallvit.recipe import flat
 from smallvit.tuning.search import distributions
 from smallvit.tuning.space import make_space, read_space, space_names
@@ -67,3 +68,12 @@ def test_files_that_are_no_space(text: str, message: str, tmp_path: Path) -> Non
 def test_an_unknown_space_names_ours() -> None:
     with pytest.raises(UsageError, match="small, wide"):
         read_space("huge")
+
+
+def test_what_is_given_is_not_searched() -> None:
+    space = read_space("wide")
+    assert space.touching(given_keys({"augment.hue": 0.1}, {"model": "vit_nano", "img_size": None})) == [
+        "model.name",
+        "augmentation",  # one of its choices changes the hue
+    ]
+    assert space.touching(given_keys({"batch_size": "auto"}, {"seed": 3})) == []

@@ -40,6 +40,11 @@ default = 1.0
 [precision]
 choices = ["fp32"]
 """
+ALL_OF_SMALL = [
+    word
+    for setting in ("optimizer.rate_factor=1", "optimizer.weight_decay=0.1", "batch_size=32", "objective.label_smoothing=0", "augment.hue=0.1")
+    for word in ("--set", setting)
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +61,8 @@ def test_the_default_is_first_and_the_best_is_trained_on_all_but_the_test_part(t
     trials = open_tuning(path).trials()
     assert [trial.state for trial in trials] == ["done"] * 3
     assert trials[0].values == {}
+    assert "given, and not searched: precision" in outcome.err
+    assert all("precision" not in trial.values for trial in trials)
     parts = [Run(path / name).read("split.json")["parts"] for name in ("trial-000", "trial-001", "final")]
     assert parts[0] == parts[1]
     assert parts[0]["test"]["n"] == 0 and parts[0]["val"]["n"] > 0
@@ -181,6 +188,7 @@ def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_pa
     (("--recipe", "pretrain-simclr", "--trials", "3"), "has no classifier"),
     (("--budget", "soon"), "no duration"),
     (("--set", "data.folds=3", "--trials", "3"), "give --folds 3 to tune instead"),
+    (("--trials", "3", *ALL_OF_SMALL), "the space small has only what was given"),
 ])  # fmt: skip
 def test_searches_that_cannot_be(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     fails(run_here("tune", "digits", *words, "--out", tmp_path / "t"), 2, message)

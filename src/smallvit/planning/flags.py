@@ -48,6 +48,12 @@ def read_flags(
     return build_recipe(recipe, {**overrides, **(settings or {})}, spelled), spelled
 
 
+def given_keys(settings: Mapping[str, Any] | None, flags: Mapping[str, Any]) -> set[str]:
+    """Which keys of the recipe were given, by flag or as a setting; `auto` leaves one open."""
+    by_key = {FLAGS[name]: value for name, value in flags.items() if name in FLAGS} | {**(settings or {})}
+    return {key for key, value in by_key.items() if value is not None and value != "auto"}
+
+
 def _check_pretraining(asked: Recipe) -> None:
     method = asked.pretrain.method
     if method in ("none", "auto"):

@@ -128,7 +128,7 @@ def write_asked(folder: Path, asked: Asked) -> Tuning:
 
 
 def space_around(asked: Asked) -> Space:
-    """The space, in which the default stands where it was asked for: `--model vit_nano` is no `auto`."""
+    """The space, in which the default stands where its recipe has it: one with `vit_nano` is no `auto`."""
     space, given = make_space(asked.space, asked.parameters), flat(asked.recipe)
     own = {
         name: parameter.model_copy(update={"default": given[name]})

@@ -8,7 +8,7 @@ magnitudes), or `times`: multiples of what the default takes. Where the name of 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,14 @@ class Parameter(BaseModel):
 class Space(NamedTuple):
     name: str
     parameters: dict[str, Parameter]
+
+    def touching(self, keys: Collection[str]) -> list[str]:
+        """The parameters that would set one of these keys."""
+        return [
+            name
+            for name, parameter in self.parameters.items()
+            if not {name, *(key for choice in parameter.means.values() for key in flat(choice))}.isdisjoint(keys)
+        ]
 
     def settings(self, values: Mapping[str, Any], basis: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of the recipe that values mean; `basis` is the default as it was resolved, by dotted key."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from smallvit.data.kept import Data, hold
 from smallvit.errors import RunError, UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.cut_short import most_trials
-from smallvit.planning.flags import make_recipe
+from smallvit.planning.flags import given_keys, make_recipe
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan, show_plan
 from smallvit.recipe import Recipe, with_settings
@@ -36,7 +36,7 @@ from smallvit.tuning.best import write_best
 from smallvit.tuning.folder import FINAL, Asked, Tuning, open_tuning, stored_trial, write_asked
 from smallvit.tuning.page import write_page
 from smallvit.tuning.search import Trial, load_optuna
-from smallvit.tuning.space import read_space
+from smallvit.tuning.space import Space, read_space
 from smallvit.tuning.trials import FINAL_SHARE, Trials, trial_recipe, trial_seconds
 
 USUAL_BUDGET = "30m"
@@ -78,7 +78,7 @@ def tune(
     with quiet(not show_progress):
         held = hold(data, out)
     asked = make_recipe(recipe, settings, data=held.source, **flags)
-    found = read_space(space)
+    found = _left_to_search(read_space(space), given_keys(settings, flags))
     _check(asked, trials, folds)
     if budget is None and trials is None:
         budget = USUAL_BUDGET
@@ -102,6 +102,17 @@ def tune(
         record = record.model_copy(update={"folds": _folds(folds, asked, record)})
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
         return _search(write_asked(folder, record), started, on)
+
+
+def _left_to_search(space: Space, given: Collection[str]) -> Space:
+    """What was given on the command line is not searched: who asks for a model gets that model tuned."""
+    fixed = space.touching(given)
+    left = {name: parameter for name, parameter in space.parameters.items() if name not in fixed}
+    if not left:
+        raise UsageError(f"the space {space.name} has only what was given: leave one of {', '.join(fixed)} to the search")
+    if fixed:
+        say(f"given, and not searched: {', '.join(fixed)}")
+    return space._replace(parameters=left)
 
 
 def _shared_out(asked: Recipe, jobs: int | None, trials: int | None, on: str) -> tuple[int, int | None]:
