@@ -19,7 +19,8 @@ its levers switched off (`without-SETTING`), and `contest_page.py --against defa
 its own.
 
 Longer runs have a --store of their own, too, and take what was tried for the shorter ones:
-`run --seconds 900 --store docs/results/contest-900.json --tries docs/results/contest.json`.
+`run --seconds 900 --store docs/results/contest-900.json --tries docs/results/contest.json`. Where attention pays is the default beside
+`hybrid` in such stores, with 10,000 images too (`run --sets cifar1000 --entrants default hybrid`): attention_page.py has the table.
 
 All that was found is in docs/results/contest.json, one record per run, as soon as it ends; a contest goes on where it
 was stopped, and several may write at once. A run that broke is listed and stops nothing.
@@ -43,7 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rivals.sets import SETS, prepared
+from rivals.sets import CONTEST, SETS, prepared
 from rivals.tries import TRIES, Settings
 from smallvit.planning.evidence import levers
 from smallvit.runs.atomic import write_text
@@ -101,7 +102,7 @@ def words(settings: Settings) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("do", choices=["tune", "run"])
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
+    parser.add_argument("--sets", nargs="+", default=CONTEST, choices=list(SETS), metavar="SET")
     parser.add_argument(
         "--entrants",
         nargs="+",

@@ -43,7 +43,9 @@ ENTRANTS = {
     "dhvt_nano": Entrant("dhvt_nano (0.1)", 5),
     "vit_nano": Entrant("vit_nano (0.1)", 5),
 }
-SETS = {"cifar200": "CIFAR-10", "flowers": "Flowers-102", "clothing": "Clothing", "svhn": "SVHN", "first50": "CIFAR-10"}
+SETS = {
+    "cifar200": "CIFAR-10", "flowers": "Flowers-102", "clothing": "Clothing", "svhn": "SVHN", "first50": "CIFAR-10", "cifar1000": "CIFAR-10",
+}  # fmt: skip
 
 
 class Score(NamedTuple):

@@ -2,6 +2,7 @@
 
     python benchmarks/contest_page.py [--store FILE] [--against default]
     python benchmarks/contest_page.py --write docs/results.md      between the marks of that page
+    python benchmarks/contest_page.py --write docs/results.md --store docs/results/contest-900.json --mark contest-900
 
 First what every entrant reaches on every set, then how far the default is from each of the others, then for each set with which settings, in
 how many epochs and in what time. A mean has its 95 % interval (t over seeds) from three seeds on; fewer are told one by one. A difference has
@@ -24,7 +25,6 @@ from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
 from smallvit.runs.atomic import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- contest: begin -->", "<!-- contest: end -->"  # what stands between them is written anew
 
 Seeds = dict[int, dict[str, Any]]  # the runs of an entrant on a set
 
@@ -33,17 +33,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, default=ROOT / "docs" / "results" / "contest.json")
     parser.add_argument("--against", default="default", help="the entrant that the others are compared with")
-    parser.add_argument("--write", type=Path, help=f"a page with {BEGIN} and {END}")
+    parser.add_argument("--write", type=Path, help="a page with <!-- MARK: begin --> and <!-- MARK: end -->")
+    parser.add_argument("--mark", default="contest")
     given = parser.parse_args()
     page = tables(json.loads(given.store.read_text(encoding="utf-8")), given.against)
-    if given.write is None:
-        print(page)
+    show(page, given.write, given.mark)
+
+
+def show(tables: str, page: Path | None, mark: str) -> None:
+    """Print them, or write them anew between the marks of a page."""
+    if page is None:
+        print(tables)
         return
-    before, _, rest = given.write.read_text(encoding="utf-8").partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise SystemExit(f"{given.write} has no {BEGIN} and {END}: put them where the tables are to stand")
-    write_text(given.write, f"{before}{BEGIN}\n\n{page}\n\n{END}{after}")
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{page} has no {begin} and {end}: put them where the tables are to stand")
+    write_text(page, f"{before}{begin}\n\n{tables}\n\n{end}{after}")
 
 
 def tables(record: dict[str, Any], against: str) -> str:

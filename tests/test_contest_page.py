@@ -13,6 +13,7 @@ import numpy as np
 from helpers import PROJECT
 
 PROGRAM = PROJECT / "benchmarks" / "contest_page.py"
+ATTENTION = PROJECT / "benchmarks" / "attention_page.py"
 
 
 def run(seed: int, right: int, n: int = 100) -> dict[str, Any]:
@@ -32,8 +33,8 @@ def store(tmp_path: Path) -> Path:
     return file
 
 
-def page(*words: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(PROGRAM), *map(str, words)], capture_output=True, text=True, check=False)
+def page(*words: Any, program: Path = PROGRAM) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(program), *map(str, words)], capture_output=True, text=True, check=False)
 
 
 def test_means_single_seeds_floors_differences_and_what_broke(tmp_path: Path) -> None:
@@ -56,6 +57,25 @@ def test_only_what_stands_between_the_marks_is_written(tmp_path: Path) -> None:
     unmarked.write_text("no marks\n")
     refused = page("--store", store(tmp_path), "--write", unmarked)
     assert refused.returncode and "contest: begin" in refused.stderr and unmarked.read_text() == "no marks\n"
+
+
+def test_what_attention_brings_by_images_and_time(tmp_path: Path) -> None:
+    facts = {"train": 500, "test": 100, "classes": 10}
+    short = {
+        f"{one}/first50/{seed}": run(seed, 80 + seed * (one == "hybrid"))
+        for one in ("default", "hybrid")
+        for seed in range(3)
+    }
+    long = {"default/first50/0": run(0, 70), "hybrid/first50/0": run(0, 72), "hybrid/first50/1": run(1, 50)}
+    files = [tmp_path / "short.json", tmp_path / "long.json"]
+    for file, seconds, runs in zip(files, (240, 900), (short, long), strict=True):
+        file.write_text(json.dumps({"seconds": seconds, "sets": {"first50": facts}, "runs": runs}))
+    printed = page("--stores", *files, program=ATTENTION).stdout
+    assert printed.splitlines() == [
+        "| attention, points | 4 min | 15 min |",
+        "|---|---|---|",
+        "| CIFAR-10, 500 images of 32 px | +1.0 (-1.5 to +3.5) | +2.0 |",
+    ]
 
 
 def test_the_page_says_what_the_store_holds() -> None:

@@ -74,7 +74,9 @@ SETS: dict[str, Contested] = {
     "clothing": Contested("clothing10_cc0_64", 64, as_split, validation_part),
     "svhn": Contested("svhn_1000_400_32.npz", 32, as_split, fifth_of_training),
     "first50": Contested("cifar10_first50_32.npz", 32, as_split, first_30_next_20),
+    "cifar1000": Contested("cifar10_10k2k_32.npz", 32, as_split, fifth_of_training),
 }  # fmt: skip
+CONTEST = [name for name in SETS if name != "cifar1000"]  # that one is for the table of where attention pays
 
 
 def prepared(name: str, data: Path, folder: Path, tuning: bool = False) -> Path:
