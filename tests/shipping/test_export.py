@@ -94,7 +94,7 @@ def test_the_onnx_example_needs_neither_torch_nor_smallvit(run: Path, exported: 
     folder = exported("onnx").path
     agree(answers(folder, *files, without=("torch", "smallvit", "timm")), run, files, within=2e-3)
     lines = [line for line in (folder / "predict.py").read_text().splitlines() if line.strip()]
-    assert len(lines) <= 23
+    assert len(lines) <= 25
     asked = subprocess.run([sys.executable, folder / "predict.py"], capture_output=True, text=True, check=False)
     assert asked.returncode == 1 and "python predict.py FILE ..." in asked.stderr and "onnxruntime" in asked.stderr
 
@@ -115,18 +115,20 @@ def test_the_timm_example_does_all_that_predict_does(run: Path, exported: Export
     agree(answers_here(exported("timm").path, *files), run, files, within=2e-3)
 
 
-def test_sixteen_bits(tmp_path: Path) -> None:
-    """A white of its own, and one channel."""
+@pytest.mark.parametrize(("darkest", "white"), [(2000, 4095), (30_000, 65535)])
+def test_sixteen_bits(tmp_path: Path, darkest: int, white: int) -> None:
+    """A white of its own, or the full range, as a set without 16-bit files has it; and one channel."""
     draw = np.random.default_rng(0)
     for number in range(30):
         file = tmp_path / "photos" / ("bright" if number % 2 else "dark") / f"{number}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draw.integers(0, 2000 + 1500 * (number % 2), (14, 11), dtype=np.uint16)).save(file)
+        most = darkest * (1 + number % 2)
+        Image.fromarray(draw.integers(0, most, (14, 11), dtype=np.uint16)).save(file)
     run = smallvit.train(
         tmp_path / "photos", out=tmp_path / "a", model="vit_pico", img_size=8, epochs=1, batch_size=8, threads=1, settings=TINY,
         show_progress=False,
     )  # fmt: skip
-    assert run.transform.white < 4096 and run.transform.in_chans == 1
+    assert run.transform.white == white and run.transform.in_chans == 1
     files = sorted((tmp_path / "photos").rglob("*.png"))[::6]
     agree(answers_here(run.export("timm").path, *files), run.path, files, within=2e-3)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import timm
 
-from smallvit.data.images import FULL_WHITE
 from smallvit.shipping.formats import Shipment
 from smallvit.shipping.request import Request
 
@@ -20,7 +19,6 @@ def example(request: Request, shipped: Shipment) -> str:
         fit=preparation.fit,
         channels=preparation.in_chans,
         ours=is_ours(shipped.architecture),
-        wide=preparation.white != FULL_WHITE,  # the run's images had 16 bits
         flips=preparation.flips,
         shifts=preparation.shifts,
     )
