@@ -134,6 +134,61 @@ def test_draws_are_other_training_images_and_the_same_test(tmp_path: Path, here:
     assert len(rows) == 2 and rows[0] != rows[1]
 
 
+def test_growing_by_draws_counts_no_run_twice(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE)
+    more = {"data": data, "out": out, "only": ["vit, 8"], "show_progress": False}
+    smallvit.run_study(mine, **more)
+    here.clear()
+    grown = smallvit.run_study(mine, draws=2, **more)
+    assert here == ["vit, 8-seed-0-draw-1"] and [*grown.record.runs] == ["vit, 8/0", "vit, 8/0-1"]
+    assert {place.draw for place in grown.record.of("vit, 8")} == {None, 1}
+
+
+def test_a_folder_whose_first_draw_has_a_number_goes_on(tmp_path: Path, here: list[str]) -> None:
+    """As version 0.2 left it: one run has ended and stands in the record, the other was killed before it could."""
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE)
+    more = {"data": data, "out": out, "only": ["vit"], "show_progress": False}
+    opened = smallvit.run_study(mine, **more)
+    for name in ("study.json", "group.json"):
+        text = (out / name).read_text().replace('/0": {', '/0-0": {').replace("-seed-0", "-seed-0-draw-0")
+        (out / name).write_text(text.replace('"seed": 0', '"seed": 0, "draw": 0'))
+    stored = json.loads((out / "study.json").read_text())
+    del stored["runs"]["vit, 12/0-0"]
+    (out / "study.json").write_text(json.dumps(stored))
+    for path in out.glob("vit*"):
+        path.rename(path.with_name(f"{path.name}-draw-0"))
+    here.clear()
+    grown = smallvit.run_study(mine, draws=2, **more)
+    assert sorted(here) == ["vit, 12-seed-0-draw-1", "vit, 8-seed-0-draw-1"]
+    assert {key: grown.record.runs[key].right for key in opened.record.runs} == {
+        key: run.right for key, run in opened.record.runs.items()
+    }
+    assert len(grown.record.runs) == 4
+
+
+def test_a_record_with_a_run_under_both_names_has_it_once(tmp_path: Path) -> None:
+    run = {"accuracy": 0.5, "right": "ff", "train_seconds": 1.0, "parameters": 1}
+    runs = {"a/0": run, "a/0-0": {**run, "accuracy": 0.9}, "a/0-1": run, "a/10-0": run, "b/0-0": run}
+    (tmp_path / "x.json").write_text(json.dumps({"title": "old", "runs": runs, "spent": {"b/1-0": 2.0}}))
+    record = read_record(tmp_path / "x.json")
+    assert [*record.runs] == ["a/0", "a/0-1", "a/10", "b/0"] and record.runs["a/0"].accuracy == 0.5
+    assert record.spent == {"b/1": 2.0} and {place.draw for place in record.of("a")} == {None, 1}
+
+
+def test_draws_of_an_arm_with_its_own_split_are_others(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(
+        MINE.replace(
+            'vit = { model = "vit_pico" }', 'vit = { model = "vit_pico", settings = { "data.split_seed" = 1 } }'
+        )
+    )
+    smallvit.run_study(mine, data=data, out=out, only=["vit, 8"], draws=2, show_progress=False)
+    rows = [json.loads(path.read_text())["parts"]["train"]["rows"] for path in sorted(out.glob("vit*/split.json"))]
+    assert len(rows) == 2 and rows[0] != rows[1]
+
+
 def test_equal_time_measures_first_and_equal_steps_count_them(tmp_path: Path, here: list[str]) -> None:
     data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
     mine.write_text(MINE.replace("epochs = 1\nx", "cpu_seconds = 0.05\nx").replace("epochs = 1 }", "share = 0.5 }"))

@@ -6,13 +6,14 @@ Files of version 0.1 (docs/results) are read as they are: what they lack has a d
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from smallvit.errors import RunError
 from smallvit.runs.atomic import write_text
@@ -21,6 +22,7 @@ from smallvit.studies.library import in_words, read_study, study_from, study_nam
 from smallvit.studies.spec import LENGTHS, ScaleName, Study, Table
 
 FILE = "study.json"
+NUMBERED = re.compile(r"(?<=/)(\d+)-0$")  # the first draw of a run, as earlier versions called it
 
 
 class Part(BaseModel):
@@ -79,6 +81,15 @@ class Record(Part):
     failed: dict[str, str] = {}  # run, or arm -> the last that was said
     spent: dict[str, float] = {}  # seconds by runs that have not ended
 
+    @model_validator(mode="before")
+    @classmethod
+    def _first_draw(cls, tree: Any) -> Any:
+        """Earlier versions numbered the first of several draws, which are the images of a run without draws."""
+        if not isinstance(tree, Mapping):
+            return tree
+        by_run = {name: tree[name] for name in ("runs", "failed", "spent") if isinstance(tree.get(name), Mapping)}
+        return {**tree, **{name: _without_number(own) for name, own in by_run.items()}}
+
     def of(self, arm: str) -> dict[Place, RunFacts]:
         """The runs of an arm by seed and draw."""
         found = {}
@@ -96,8 +107,14 @@ class Record(Part):
         return run.test_images or self.test_images or 4 * len(run.right)
 
 
+def _without_number(by_run: Mapping[str, Any]) -> dict[str, Any]:
+    """A run that stands there under both names is one and the same."""
+    plain = {key: NUMBERED.sub(r"\1", key) for key in by_run}
+    return {plain[key]: value for key, value in by_run.items() if plain[key] == key or plain[key] not in by_run}
+
+
 def key_of(place: Place) -> str:
-    """Of a run in the record, whatever its stage."""
+    """Of a run in the record, whatever its stage. The first draw has no number."""
     return f"{place.arm}/{place.seed}" + (f"-{place.draw}" if place.draw is not None else "")
 
 

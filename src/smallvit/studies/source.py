@@ -98,7 +98,7 @@ class StudyRuns:
         return stages(self.record.shared, self.record.arms_asked[str(step.arm)])[self.chain(step).index(step)]
 
     def folder(self, place: Place) -> Path:
-        return self.path / place.folder.replace("/", "_")
+        return folder_of(self.path, place)
 
     def _is_time_for(self, place: Place) -> bool:
         """Whether a run that begins now would end within the budget, by what the others of its arm took."""
@@ -141,8 +141,8 @@ class StudyRuns:
         own = facts.stages[number]
         flags: dict[str, Any] = {"epochs": own.epochs, "seed": place.seed, "threads": self.threads}
         settings: dict[str, Any] = {"steps": own.steps} if own.steps else {}
-        if place.draw is not None:
-            settings["data.split_seed"] = place.draw
+        if place.draw:
+            settings["data.split_seed"] = asked_recipe(asked[number], self.data).data.split_seed + place.draw
         flags |= on_processor(asked[number], self.record)
         if number:
             flags["init"] = str(self.folder(chain[number - 1]))
@@ -167,6 +167,12 @@ class StudyRuns:
         if rows not in self.floors:
             self.floors[rows] = compute_floors(plan.images, plan.split)
         return self.floors[rows]
+
+
+def folder_of(study: Path, place: Place) -> Path:
+    """Of a run in the folder of a study. The first draw lies where an earlier version, which numbered it, has put it."""
+    path, numbered = (study / one.folder.replace("/", "_") for one in (place, place._replace(draw=0)))
+    return numbered if place.draw is None and numbered.is_dir() and not path.is_dir() else path
 
 
 def read_run(folder: Path, before: Sequence[Path] = ()) -> RunFacts:

@@ -43,7 +43,7 @@ from smallvit.studies.record import (
     split_key,
     write_record,
 )
-from smallvit.studies.source import StudyRuns
+from smallvit.studies.source import StudyRuns, folder_of
 from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
 
 ASKED = "asked.json"
@@ -203,7 +203,7 @@ def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
     _reuse(folder, study, record, arms)
     _start(study, record, [arm for arm in arms if arm not in record.arms], asked)
     write_record(folder / FILE, record)
-    draws = range(asked.draws) if asked.draws > 1 else [None]
+    draws = [None, *range(1, asked.draws)]  # the first is that of a study without draws, which may grow
     ready = [arm for arm in arms if arm in record.arms]
     places = [Place(arm=arm, seed=seed, draw=draw) for draw in draws for seed in range(asked.seeds) for arm in ready]
     if is_group(folder):
@@ -293,13 +293,13 @@ def _measure(folder: Path, study: Study, record: Record) -> None:
         for key in waiting:
             arm, replicate = split_key(key)
             place = replicate._replace(arm=arm)
-            path = folder / place.folder.replace("/", "_")
+            path = folder_of(folder, place)
             if path.is_dir():
                 if with_diagnosis and not (path / "findings").is_dir():
                     other = _against(study, arm)
-                    against = folder / place._replace(arm=other).folder.replace("/", "_") if other else None
+                    against = folder_of(folder, place._replace(arm=other)) if other else None
                     diagnose(path, against if against and against.is_dir() else None, IMAGES)
-                first = path.with_name(place._replace(stage="first").folder.replace("/", "_"))
+                first = folder_of(folder, place._replace(stage="first"))
                 record.runs[key].measured = measure_run(
                     study.measures, RunFolder(path), first if first.is_dir() else None
                 )
