@@ -14,6 +14,8 @@ from smallvit import Run
 from smallvit.amount.shares import read_curve
 from smallvit.data.sources import open_source
 from smallvit.data.split import make_split
+from smallvit.planning.elsewhere import at_share
+from smallvit.planning.plan import make_plan
 from smallvit.recipe import DataSpec
 
 
@@ -37,6 +39,12 @@ def test_shares_are_nested_and_have_as_many_steps(folder: Path) -> None:
     assert [run.recipe.steps for run in runs] == [16, 16, 16] and [run.recipe.epochs for run in runs] == [8, 4, 2]
     assert [run.metrics[-1]["step"] for run in runs] == [16, 16, 16]
     assert runs[0].recipe.data.mean != runs[2].recipe.data.mean, "measured on its own images"
+
+
+def test_shares_are_of_what_was_asked_for(folder: Path) -> None:
+    asked = smallvit.make_recipe(data=folder.parent / "photos", model="vit_pico", epochs=1, fraction=0.5, threads=1)
+    plan = make_plan(asked, with_floors=False)
+    assert [len(at_share(plan, share, 0).split.train) for share in (0.25, 0.5, 1.0)] == [8, 16, 32]
 
 
 def test_it_says_what_it_found(folder: Path) -> None:

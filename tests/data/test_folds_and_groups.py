@@ -188,6 +188,11 @@ def test_an_expression_over_paths() -> None:
     with pytest.raises(UsageError, match=message):
         with_groups(images, r"p(\d)")
     assert with_groups(images, r".*?(?:p(\d))|.+").groups == ("1", "1", "2", "dog/x.png")
+    with pytest.raises(
+        UsageError, match=r": --groups '\.\*\?\(p\\d\)\|\.\+'"
+    ):  # its group is the match, not what is before it
+        with_groups(images, r"p\d")
+    assert with_groups(images, r".*?(p\d)|.+").groups == ("p1", "p1", "p2", "dog/x.png")
     assert with_groups(images, "^cat|^dog").groups == ("cat", "cat", "dog", "dog")  # no bracket: all that it finds
     assert with_groups(images, "") is images
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -379,6 +380,19 @@ def test_damaged_npz(tmp_path: Path, damage: str) -> None:
     )
     with pytest.raises(DataError, match=r"cannot read .*a\.npz"):
         open_source(str(path))
+
+
+# ---- mirrored images ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "mirrors"),
+    [("01", True), ("01234", True), ("0123456789", False), ("38", False), ("abc", False), (("cat", "d"), True)],
+)
+def test_signs_are_not_mirrored_but_numbers_for_something_else_are(
+    names: Sequence[str], mirrors: bool, tmp_path: Path
+) -> None:
+    assert open_source(str(make_folder(tmp_path, dict.fromkeys(names, 2)))).mirrors is mirrors
 
 
 # ---- named sets --------------------------------------------------------------------------------------

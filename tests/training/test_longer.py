@@ -18,6 +18,7 @@ from smallvit.planning.plan import read_plan
 from smallvit.runs.longer import ask_longer
 from smallvit.training.build import build_training
 from smallvit.training.continued import seed_of_draws
+from smallvit.training.loop import train
 
 MOMENTS: list[Moment] = [
     ("enter", "save_state", 1),
@@ -77,6 +78,10 @@ def test_it_begins_with_all_that_the_run_had(origin: smallvit.Run) -> None:
     first = build_training(plan.recipe, plan.images, plan.split)
     assert not torch.equal(t.loader.batch(0, 0).index_B, first.loader.batch(0, 0).index_B), "other orders than before"
     assert seed_of_draws(plan.recipe) == plan.recipe.seed
+
+    next(train(t))
+    average, weights = (list(module.parameters()) for module in (t.ema.module, t.step.backbone))
+    assert not any(map(torch.equal, average, weights)), "the average goes on, and does not begin anew"
 
 
 def test_without_its_state_its_weights_are_taken(origin: smallvit.Run, tmp_path: Path) -> None:

@@ -289,6 +289,16 @@ def test_images_that_pretraining_has_seen_are_told(
     assert told in next(choice.why for choice in plan.choices if choice.key == "model.init")
 
 
+def test_images_that_came_since_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = make_folder(tmp_path / "photos", {"a": 8, "b": 8})
+    flags = {"data": photos, "model": "vit_pico", "epochs": 1, "threads": 1}
+    first = smallvit.train(**flags, out=tmp_path / "first", show_progress=False)
+    noise_image("one more").save(photos / "a" / "000-before.png")
+    capsys.readouterr()
+    make_plan(smallvit.make_recipe(**flags, init=first.path), with_floors=False)
+    assert f"has changed since {first.path} was trained on it" in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_a_model_of_grey_images_takes_colour_as_grey(idmm: Run, tmp_path: Path) -> None:
     photos = make_folder(tmp_path / "photos", {"a": 6, "b": 6}, size=(8, 8))
     plan = make_plan(smallvit.make_recipe(data=photos, init=idmm.path, threads=1), with_floors=False)

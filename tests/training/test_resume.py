@@ -84,6 +84,18 @@ def test_killed_at_any_moment(name: str, smallvit_command: Warm, reference: Refe
     assert_same_run(folder, expected)
 
 
+def test_the_time_of_all_sessions_counts(smallvit_command: Warm, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    killed = smallvit_command.start(*command("vit"), "--out", folder, moment=("leave", "append_line", 3))
+    assert killed.wait() == KILLED, killed.output
+    slow = [record | {"seconds": record["seconds"] + 1000} for record in smallvit.Run(folder).metrics]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in slow))
+    smallvit_command.run("resume", folder)
+    run = smallvit.Run(folder)
+    assert all(record["seconds"] > 1000 for record in run.metrics)
+    assert run.results["timing"]["train_seconds"] == pytest.approx(run.metrics[-1]["seconds"], abs=0.02)
+
+
 @pytest.mark.parametrize("recipe", list(RECIPES))
 def test_killed_again_and_again(recipe: str, smallvit_command: Warm, reference: Reference, tmp_path: Path) -> None:
     """Kills after any number of function calls; each life is long enough for a step or two at least."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -32,9 +33,11 @@ def with_groups(images: ImageSet, pattern: str) -> ImageSet:
         raise UsageError(f"--groups {pattern}: {images.source} has a column group already; leave one of the two out")
     found = _found(pattern, [name.replace(os.sep, "/") for name in images.files])
     if unmatched := [file for file, group in zip(images.files, found, strict=True) if group is None]:
+        # What is matched before it must not become a part of the group: without a bracket it would.
+        inner = f"(?:{pattern})" if re.compile(pattern).groups else f"({pattern})"
         raise UsageError(
             f"--groups {pattern}: {several(len(unmatched), 'file', len(images))} without a match, as {', '.join(unmatched[:SHOWN])}"
-            f"; to make each of these a group of its own: --groups '.*?(?:{pattern})|.+'"
+            f"; to make each of these a group of its own: --groups '.*?{inner}|.+'"
         )
     return replace(images, groups=tuple(map(str, found)))
 

@@ -34,8 +34,13 @@ class Images(Protocol):
 
 
 def may_mirror(class_names: Iterable[str]) -> bool:
-    """Whether a mirrored image keeps its class: not where all classes are single digits or letters."""
-    return not all(len(name) == 1 and name.isalnum() for name in class_names)
+    """Whether a mirrored image keeps its class: not where all classes are single digits or letters.
+
+    Fewer than ten that count from 0 on are numbers for something else: 0 and 1 for no and yes, 0 to 4 for grades.
+    """
+    names = set(class_names)
+    counted = len(names) < 10 and names == {str(number) for number in range(len(names))}
+    return counted or not all(len(name) == 1 and name.isalnum() for name in names)
 
 
 class Skipped(NamedTuple):

@@ -30,7 +30,9 @@ def at_share(plan: Plan, share: float, draw: int) -> Plan:
     As many steps as the plan has, and what follows from the number of epochs as it would be for that many.
     """
     data, recipe = plan.recipe.data, plan.recipe
-    amount = {"per_class": max(1, round(share * data.per_class))} if data.per_class else {"fraction": share}
+    amount: dict[str, Any] = {"fraction": share * (data.fraction or 1.0)}
+    if data.per_class:
+        amount = {"per_class": max(1, round(share * data.per_class))}
     choices, split = _measured_anew(plan, {"subset_seed": draw, **({} if share == 1 else amount)})
     batch = min(resolved(recipe.batch_size), len(split.train))
     choices.put("batch_size", batch)

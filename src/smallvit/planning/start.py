@@ -52,7 +52,7 @@ def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
 
 def warn_of_seen(file: Path, recipe: Recipe, images: ImageSet, split: Split) -> str:
     held_out = {"validation": split.val, "test": split.test, "left-out": split.left_out}
-    seen = already_seen(file, recipe.data, images.class_names, held_out)
+    seen = already_seen(file, recipe.data, images, held_out)
     if seen:
         warn(f"{seen}: the result may be too good. Give both commands the same --test and --val")
     return seen

@@ -27,7 +27,7 @@ from smallvit.runs.group import run_folders
 from smallvit.runs.members import final_members
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.staged import Ahead, Staged, has_stages, read_stages, write_stages
-from smallvit.training.finish import train_seconds
+from smallvit.training.session import train_seconds
 from smallvit.training.together import tell_folder
 from smallvit.types import ALONE, World
 

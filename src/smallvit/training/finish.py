@@ -25,7 +25,7 @@ from smallvit.recipe import resolved
 from smallvit.runs.folder import RunFolder
 from smallvit.training.checkpoint import model_header, save_model
 from smallvit.training.loop import Training
-from smallvit.training.session import computing
+from smallvit.training.session import computing, train_seconds
 
 MOST_MISTAKES, MISTAKE_SIDE = 24, 96
 MOST_EXAMPLES, EXAMPLE_SIDE = 104, 64  # one for each of 102 flowers
@@ -102,15 +102,6 @@ def _shown(t: Training, split: Split) -> Shown | None:
     """What the objective wants to be seen, of images that were held out where some were."""
     with computing(resolved(t.recipe.threads)):
         return t.step.objective.shown(t.evaluated, t.exam(next(iter(split.judged.values()), split.val)))
-
-
-def train_seconds(run: RunFolder) -> float:
-    """Time spent in training, summed over its sessions: the clock of a record starts with its session."""
-    total = last = 0.0
-    for record in run.metrics:
-        total += max(0.0, record["seconds"] - last) if record["seconds"] >= last else record["seconds"]
-        last = record["seconds"]
-    return round(total, 2)
 
 
 def _choose_weights(folder: Path, t: Training) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from smallvit.console import are
+from smallvit.data.imageset import ImageSet
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.header import checked_header, has_model
 from smallvit.evaluation.model_file import digest, parse_header, read_tensors
@@ -66,18 +67,23 @@ def initial_model(path: Path) -> Started | None:
     return Started(header["model"], header["kwargs"], header["img_size"], header["in_chans"])
 
 
-def already_seen(file: Path, data: DataSpec, class_names: tuple[str, ...], parts: dict[str, Tensor]) -> str:
+def already_seen(file: Path, data: DataSpec, images: ImageSet, parts: dict[str, Tensor]) -> str:
     """Which held-out images the runs that this one starts from were trained on, in words; empty where none.
 
-    Rows are compared, so only runs on the same source count: a copy of it elsewhere is not noticed.
+    Rows are compared, so only runs on the same source count: a copy of it elsewhere is not noticed. Where images came
+    or went since, rows are others now, and that is said.
     """
+    counts = torch.bincount(images.labels_N, minlength=len(images.class_names)).tolist()
     told: dict[Path, list[str]] = {}  # by run: each is asked once, whatever it says it started from
     while (folder := _folder_of(file)) not in told and (folder / "recipe.json").is_file():
         run, told[folder] = RunFolder(folder), []
         recipe, split = run.recipe, run.read("split.json", "parts", "class_names")
-        if (recipe.data.source, recipe.data.lists) == (data.source, data.lists) and tuple(
-            split["class_names"]
-        ) == class_names:
+        own = (recipe.data.source, recipe.data.lists) == (data.source, data.lists)
+        if own and tuple(split["class_names"]) == images.class_names and split.get("counts", counts) != counts:
+            told[folder].append(
+                f"{data.source} has changed since {folder} was trained on it, and what that has seen cannot be told"
+            )
+        elif own and tuple(split["class_names"]) == images.class_names:
             trained = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)
             for part, rows in parts.items():
                 if seen := int(torch.isin(rows, trained).sum()):

@@ -163,7 +163,7 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     t.optimizer.step()
     t.step.after_step(ctx)
     if t.ema is not None:
-        t.ema.update(t.step.backbone, step=t.done)
+        t.ema.update(t.step.backbone, step=t.recipe.continued.steps + t.done)  # a continued average is no young one
     return loss, grad_norm
 
 

@@ -20,6 +20,7 @@ from smallvit.console import bar, say
 from smallvit.errors import Collapsed, Diverged, Interrupted
 from smallvit.recipe import resolved
 from smallvit.runs.atomic import append_line, write_text
+from smallvit.runs.folder import RunFolder
 from smallvit.runs.stored import read_records
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.heap import freed_memory_kept
@@ -58,6 +59,7 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
         save_state(state, t)
     if t.world.writes:
         _forget_after(folder / "metrics.jsonl", t.done)
+        recorder.trained_before = train_seconds(RunFolder(folder))
     saved = time.monotonic()
     with computing(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
@@ -101,6 +103,7 @@ class Recorder:
         )
         self.val: float | None = None  # accuracy at the last look, where images are held out
         self.note = ""
+        self.trained_before = 0.0  # seconds of the records that earlier sessions wrote
         self.since = self.started = time.monotonic()
 
     def state(self) -> dict[str, Any]:
@@ -210,7 +213,7 @@ class Recorder:
     def _write(self, record: dict[str, Any]) -> None:
         if not self.t.world.writes:
             return
-        record["seconds"] = round(time.monotonic() - self.started, 3)
+        record["seconds"] = round(self.trained_before + time.monotonic() - self.started, 3)
         append_line(self.folder / "metrics.jsonl", record)
         for log in self.logs:
             log.add(record)
@@ -231,6 +234,15 @@ class Recorder:
             f"The last good weights are in {self.folder / 'state' / 'latest.safetensors'}. "
             f"Try a new run with a smaller learning rate (--lr {lr / 4:.2g}), a longer warm-up or stronger clipping"
         )
+
+
+def train_seconds(run: RunFolder) -> float:
+    """Time spent in training, over all sessions. In records of earlier versions each session began at 0 again."""
+    total = last = 0.0
+    for record in run.metrics:
+        total += record["seconds"] - last if record["seconds"] >= last else record["seconds"]
+        last = record["seconds"]
+    return round(total, 2)
 
 
 def all_finite(module: torch.nn.Module) -> bool:
