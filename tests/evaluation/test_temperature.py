@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from helpers import run_here
 from smallvit.errors import RunError
 from smallvit.evaluation.model_file import load_model, read_tensors, write_tensors
 from smallvit.planning.plan import read_plan
+from smallvit.runs.axes import Place
+from smallvit.runs.members import write_group
 
 SMALL: dict[str, Any] = {
     "data": "digits", "model": "conv_nano", "epochs": 4, "per_class": 8, "batch_size": 16, "threads": 1, "test": 0.3,
@@ -113,6 +116,25 @@ def test_without_a_validation_part_nothing_is_fitted_and_the_report_says_so(
     assert "No temperature was fitted: there is no validation part to fit it on." in page
     refused = run_here("predict", run.path, pictures, "--calibrated")
     assert refused.status == 2 and "has no temperature: it takes a run with a validation part to fit one" in refused.err
+
+
+def test_of_several_models_those_without_one_answer_as_trained(
+    runs: dict[str, smallvit.Run], pictures: Path, tmp_path: Path
+) -> None:
+    places = {f"seed-{seed}": Place(seed=seed) for seed in (0, 1)}
+    for name, of in zip(places, ("on", "none"), strict=True):
+        shutil.copytree(runs[of].path, tmp_path / name)
+    write_group(tmp_path, {}, places)
+    files = sorted(pictures.glob("*.png"))
+    warm = runs["off"].predictor().probabilities(files, calibrated=True)
+    expected = (warm + runs["none"].predictor().probabilities(files)) / 2
+    group = smallvit.Group(tmp_path)
+    torch.testing.assert_close(group.predictor().probabilities(files, calibrated=True), expected)
+    told = run_here("predict", tmp_path, pictures, "--calibrated")
+    assert told.status == 0 and "; 1 of 2 models is without one and answers as trained" in told.err
+    shutil.copytree(runs["none"].path, tmp_path / "seed-0", dirs_exist_ok=True)
+    refused = run_here("predict", tmp_path, pictures, "--calibrated")
+    assert refused.status == 2 and "has no temperature: it takes a run with a validation part" in refused.err
 
 
 def test_a_file_from_before_answers_as_it_did(runs: dict[str, smallvit.Run], tmp_path: Path) -> None:

@@ -38,11 +38,18 @@ class Ensemble:
     def probabilities(
         self, images: Given, rows: Tensor | None = None, *, calibrated: bool | None = None, batch_size: int = BATCH
     ) -> Tensor:
-        """(N, K): the mean over the members, each at its own temperature as `Predictor.probabilities` says."""
+        """(N, K): the mean over the members, each at its own temperature as `Predictor.probabilities` says.
+
+        A member that has none answers as trained beside others that have one.
+        """
         each = [
-            member.probabilities(images, rows, calibrated=calibrated, batch_size=batch_size) for member in self.members
+            member.probabilities(images, rows, calibrated=self._asked_of(member, calibrated), batch_size=batch_size)
+            for member in self.members
         ]
         return torch.stack(each).mean(0)
+
+    def _asked_of(self, member: Predictor, calibrated: bool | None) -> bool | None:
+        return False if calibrated and self.temperatures and member.temperature is None else calibrated
 
     def logits(self, images: Given, rows: Tensor | None = None, *, batch_size: int = BATCH) -> Tensor:
         """(N, K), whose softmax are the probabilities."""

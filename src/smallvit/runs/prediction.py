@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from smallvit.console import bar, say
+from smallvit.console import are, bar, say
 from smallvit.data.images import Unreadable, many_reads
 from smallvit.data.preparation import Picture, Preparation
 from smallvit.data.sources import image_files
@@ -139,10 +139,19 @@ def _classifier(path: Path, device: str, calibrated: bool | None) -> Predictor |
     check_classes(predictor, path)
     if predictor.calibrated if calibrated is None else calibrated:
         if told := ", ".join(f"{temperature:.4g}" for temperature in predictor.temperatures):
-            say(f"probabilities at temperature {told}, fitted on the run's validation part")
+            say(f"probabilities at temperature {told}, fitted on the run's validation part{_others(predictor)}")
         elif calibrated:
             raise UsageError(f"{path} has no temperature: it takes a run with a validation part to fit one")
     return predictor
+
+
+def _others(predictor: Predictor | Ensemble) -> str:
+    """Of several models those without a temperature, in words."""
+    models = len(predictor.members) if isinstance(predictor, Ensemble) else 1
+    without = models - len(predictor.temperatures)
+    return (
+        f"; {are(without, 'model', models)} without one and answer{'s' * (without == 1)} as trained" if without else ""
+    )
 
 
 def _prediction(
