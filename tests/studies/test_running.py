@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from smallvit.runs.folder import RunFolder
 from smallvit.studies import study as running
 from smallvit.studies.library import read_study, study_names
 from smallvit.studies.record import read_record
+from smallvit.studies.sets import sets_of
 from smallvit.studies.spec import SCALES, stages
-from smallvit.studies.study import sets_of
 
 MINE = """
 title = "A miniature"
@@ -123,6 +124,43 @@ def test_a_killed_study_keeps_what_had_ended(tmp_path: Path, here: list[str]) ->
     here.clear()
     smallvit.resume(out, show_progress=False)
     assert here == [] and "vit, 12/0" in read_record(out / "study.json").runs
+
+
+def test_a_study_goes_on_with_the_images_that_it_had(
+    tmp_path: Path, here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    other, more = make_set(tmp_path / "other.npz", side=12), {"only": ["vit, 8"], "out": out, "show_progress": False}
+    mine.write_text(MINE)
+    smallvit.run_study(mine, data=data, **more)
+    asked = (out / "asked.json").read_bytes()
+    with pytest.raises(UsageError, match=r"--data \S+other.npz: \S+ was run on \S+set.npz, and these are other images"):
+        smallvit.run_study(mine, data=other, seeds=2, **more)
+    assert (out / "asked.json").read_bytes() == asked and len(here) == 1
+    monkeypatch.chdir(tmp_path)
+    assert smallvit.run_study(mine, data="set.npz", **more).record.data == {"": "set.npz"}
+    smallvit.run_study(mine, seeds=2, **more)  # where nothing is said, as it was
+    assert RunFolder(out / "vit, 8-seed-1").recipe.data.source == str(data)
+    (out / "asked.json").unlink()
+    smallvit.run_study(mine, seeds=2, **more)
+    assert json.loads((out / "asked.json").read_text())["data"] == {"": str(data)}
+    moved = data.rename(tmp_path / "moved.npz")
+    grown = smallvit.run_study(mine, data=moved, seeds=3, **more)
+    assert grown.record.failed == {} and len(grown.record.runs) == 3 and grown.record.data == {"": "moved.npz"}
+    assert json.loads((out / "vit, 8-seed-0" / "moved.json").read_text()) == {"source": str(moved)}
+
+
+def test_a_set_that_nobody_placed_is_placed_later(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE.replace("[shared]", '[shared]\ndata = "cub200"'))
+    more = {"only": ["vit, 8"], "out": out, "show_progress": False}
+    assert "give --data cub200=SOURCE" in smallvit.run_study(mine, **more).record.failed["vit, 8/0"]
+    placed = smallvit.run_study(mine, data={"cub200": data}, **more)
+    assert placed.record.failed == {} and placed.record.data == {"cub200": "set.npz"}
+    shutil.rmtree(out / "vit, 8-seed-0")  # the record alone is left, as where another study's runs count
+    (out / "group.json").write_text(json.dumps({"members": [], "axes": {}}))
+    with pytest.raises(UsageError, match=r"--data cub200=\S+other.npz: \S+ was run on \S+set.npz"):
+        smallvit.run_study(mine, data={"cub200": make_set(tmp_path / "other.npz")}, **more)
 
 
 def test_draws_are_other_training_images_and_the_same_test(tmp_path: Path, here: list[str]) -> None:

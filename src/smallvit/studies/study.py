@@ -43,12 +43,12 @@ from smallvit.studies.record import (
     split_key,
     write_record,
 )
+from smallvit.studies.sets import Data, data_for, file_names, known_sets
 from smallvit.studies.source import StudyRuns, folder_of
 from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
 
 ASKED = "asked.json"
 IMAGES = 256  # for a diagnosis
-Data = str | Path | Mapping[str, str | Path] | None
 
 
 class Asked(Section):
@@ -73,8 +73,8 @@ def run_study(
     """Run what a study lacks, and write its report. `name` is one of ours, or a .toml file.
 
     `data` is a source as for `train`, or a mapping from the names of a study's sets to sources. `only` names arms, or values of
-    axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too. What failed
-    stands in `record.failed` while the rest goes on.
+    axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too, and with the
+    images that it had: without `data` where they were. What failed stands in `record.failed` while the rest goes on.
     """
     check_place(on)
     study = read_study(name)
@@ -93,7 +93,7 @@ def run_study(
     with quiet(not show_progress):
         if is_study(folder) and not overwrite:
             with sole_owner(folder):
-                check_same(study, scale, read_record(folder / FILE), folder)
+                asked = _checked(study, scale, folder, asked)
                 return _go(folder, study, _write_asked(folder, asked), on)
         with claimed(folder, overwrite) as path:
             write_group(path, {"title": study.title, "command": command}, {})
@@ -104,12 +104,7 @@ def run_study(
 def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL) -> Opened:
     check_place(on)
     with sole_owner(folder):
-        try:
-            asked = Asked.model_validate_json((folder / ASKED).read_bytes())
-        except OSError as error:
-            raise RunError(f"cannot read {folder / ASKED}: {error.strerror}") from None
-        except ValidationError as error:
-            raise RunError(f"{folder / ASKED} is damaged: {in_words(error)}") from None
+        asked = read_asked(folder)
         if jobs:
             asked = asked.model_copy(update={"jobs": jobs})
         return _go(folder, open_study(folder).study, asked, on)
@@ -123,34 +118,6 @@ def finished_runs(opened: Opened) -> list[Path]:
 
 
 # ---- what is asked for ---------------------------------------------------------------------------------
-
-
-def sets_of(study: Study, scale: ScaleName) -> list[str]:
-    """Names of the sets that the arms of a study ask for."""
-    shared = study.scales[scale].shared
-    each = [stage for asked in study.asked(scale).values() for stage in stages(shared, asked)]
-    return list(dict.fromkeys(stage["data"] for stage in each if "data" in stage))
-
-
-def data_for(study: Study, scale: ScaleName, data: Data) -> dict[str, str]:
-    names = sets_of(study, scale)
-    if data is None:
-        return {}
-    if isinstance(data, Mapping):
-        if unknown := [name for name in data if name and name not in names]:
-            choices = ", ".join(names) or "none by name: give --data SOURCE alone"
-            raise UsageError(f"--data {unknown[0]}=...: the study has the sets {choices}")
-        return {name: _absolute(source) for name, source in data.items()}
-    if len(names) > 1:
-        raise UsageError(
-            f"--data {data}: the study has several sets: give --data {names[0]}=SOURCE, and so for {', '.join(names[1:])}"
-        )
-    return dict.fromkeys(["", *names], _absolute(data))
-
-
-def _absolute(source: str | Path) -> str:
-    """A file or folder wherever the runs are started from; the name of a set stays one."""
-    return str(Path(source).expanduser().resolve()) if Path(source).expanduser().exists() else str(source)
 
 
 def chosen_arms(study: Study, scale: ScaleName, only: Sequence[str]) -> list[str]:
@@ -178,14 +145,38 @@ def check_same(study: Study, scale: ScaleName, record: Record, folder: Path) -> 
         )
 
 
+def _checked(study: Study, scale: ScaleName, folder: Path, asked: Asked) -> Asked:
+    """What is asked of a study that is there, with the sets that it knows."""
+    record = read_record(folder / FILE)
+    check_same(study, scale, record, folder)
+    try:
+        before = read_asked(folder).data
+    except RunError:  # the runs know it, too
+        before = {}
+    data = known_sets(folder, record, before, asked.data)
+    if (names := record.data | file_names(data)) != record.data:
+        record.data = names
+        write_record(folder / FILE, record)
+    return asked.model_copy(update={"data": data})
+
+
 def new_record(key: str, study: Study, scale: ScaleName, asked: Asked) -> Record:
     own = study.scales[scale]
     lengths = {name: value for name in LENGTHS if (value := getattr(own, name)) is not None}
     return Record(
         title=study.title, study=key, scale=scale, spec=study.model_dump(mode="json", exclude_unset=True), **lengths,
-        data={name: Path(source).name for name, source in asked.data.items()}, shared=own.shared, arms_asked={}, arms={},
+        data=file_names(asked.data), shared=own.shared, arms_asked={}, arms={},
         machine=environment("cpu", asked.threads or 0), date=time.strftime("%Y-%m-%d"), runs={},
     )  # fmt: skip
+
+
+def read_asked(folder: Path) -> Asked:
+    try:
+        return Asked.model_validate_json((folder / ASKED).read_bytes())
+    except OSError as error:
+        raise RunError(f"cannot read {folder / ASKED}: {error.strerror}") from None
+    except ValidationError as error:
+        raise RunError(f"{folder / ASKED} is damaged: {in_words(error)}") from None
 
 
 def _write_asked(folder: Path, asked: Asked) -> Asked:
