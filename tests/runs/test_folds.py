@@ -117,6 +117,18 @@ def test_evaluate_knows_the_parts_of_folds(folds: Folds, tmp_path: Path) -> None
     fails(run_here("predict", path, tmp_path, "--calibrated"), 2, "has no temperature")
 
 
+def test_moved_images_are_judged_by_the_folds_that_left_them_out(folds: Folds, tmp_path: Path) -> None:
+    """As one the models were trained on every image: their answer would be too good."""
+    group = smallvit.Group(shutil.copytree(folds.group.path, tmp_path / "group"))
+    place = shutil.copy(folds.group.path.parent / "digits.npz", tmp_path / "moved.npz")
+    found = smallvit.evaluate(group.path, "left_out", data=place)
+    about = found.pop("judged")
+    assert found == group.results["parts"]["left_out"]
+    assert (about["of_the_run"], about["part"], about["trained_on"]) == (True, "left_out", 0)
+    told = ends_well(run_here("evaluate", group.path, "--part", "left_out", "--data", place)).out
+    assert "it was trained on none of them, pixel for pixel" in told
+
+
 def test_planted_labels_are_doubted(folds: Folds) -> None:
     with (folds.group.path / "label-errors.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -29,7 +29,8 @@ from smallvit.planning.stored_split import read_split
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, is_folds, is_group, replicate_members
 from smallvit.runs.relocation import relocate, relocate_known
-from smallvit.runs.seen import Judged, about
+from smallvit.runs.seen import Judged, about, about_folds
+from smallvit.runs.stored_answers import read_answers
 from smallvit.training.frozen import frozen_parts, probe_parts
 from smallvit.training.session import computing
 
@@ -117,15 +118,23 @@ def evaluate(
     runs = evaluated_runs(path)
     run, asked = runs[0], part
     part = usual_part(path) if part is None else part
-    if data is None and part == "left_out" and is_folds(path):
-        return dict(fold_results(path)["parts"][part])  # each image by the models that left it out, as it was stored
+    if data is None and _was_left_out(path, part):
+        return dict(fold_results(path)["parts"][part])
     predictor = open_model(path, device)
     check_classes(predictor, path)
     judged = own_images(path, run, part) if data is None else given_images(data, predictor, path, runs, asked)
+    if judged.own and _was_left_out(path, judged.part):
+        about_it = about_folds(judged, runs, read_answers(path), predictor.class_names)
+        return fold_results(path)["parts"][judged.part] | {"judged": about_it}
     with computing(threads or run.threads):
         logits_NK = predictor.logits(judged.images, judged.rows)
     scores = summary(logits_NK, judged.labels, predictor.class_names)
     return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
+
+
+def _was_left_out(path: Path, part: str) -> bool:
+    """Of folds: each image is judged by the models that left it out, as it was stored; as one they were trained on all."""
+    return part == "left_out" and is_folds(path)
 
 
 def evaluated_runs(path: Path) -> list[RunFolder]:

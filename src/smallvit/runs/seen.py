@@ -12,9 +12,11 @@ from torch import Tensor
 from smallvit.console import are, bar, several
 from smallvit.data.imageset import ImageSet
 from smallvit.errors import RunError
+from smallvit.evaluation.ensemble import log_of
 from smallvit.evaluation.metrics import summary
 from smallvit.planning.plan import read_plan
 from smallvit.runs.folder import RunFolder
+from smallvit.runs.stored_answers import StoredAnswers
 
 AT_ONCE = 512
 
@@ -35,19 +37,40 @@ def about(judged: Judged, runs: Sequence[RunFolder], logits_NK: Tensor, class_na
     known = _trained_on(runs, judged)
     if isinstance(known, str):
         return facts | {"trained_on": None, "unknown_because": known}
-    digests = pixel_digests(judged.images, judged.rows)
-    is_new_N = torch.tensor([digest not in known for digest in digests])
-    facts["trained_on"] = int((~is_new_N).sum())
-    if 0 < facts["trained_on"] < len(digests):
-        rest = summary(logits_NK[is_new_N], judged.labels[is_new_N], class_names)
-        facts["not_trained_on"] = {key: rest[key] for key in ("n", "accuracy", "interval")}
-    return facts
+    is_new_N = torch.tensor([digest not in known for digest in pixel_digests(judged.images, judged.rows)])
+    return facts | _without_known(is_new_N, logits_NK, judged.labels, class_names)
+
+
+def about_folds(
+    judged: Judged, runs: Sequence[RunFolder], answers: StoredAnswers, class_names: tuple[str, ...]
+) -> dict[str, Any]:
+    """The same of what folds left out, of which `answers` tell: an image is new to the model that was not trained on it."""
+    facts: dict[str, Any] = {"source": judged.images.source, "part": judged.part, "of_the_run": judged.own}
+    digests = pixel_digests(judged.images, torch.arange(len(judged.images)))
+    known: set[int] = set()
+    for run in runs:
+        parts = run.read("split.json", "parts")["parts"]
+        trained = {digests[row] for row in parts["train"]["rows"]}
+        known |= {row for row in parts[judged.part]["rows"] if digests[row] in trained}
+    is_new_N = torch.tensor([row not in known for row in answers.rows_N.tolist()])
+    logits_NK = log_of(torch.from_numpy(answers.probabilities_NK))
+    return facts | _without_known(is_new_N, logits_NK, torch.from_numpy(answers.labels_N), class_names)
+
+
+def _without_known(
+    is_new_N: Tensor, logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...]
+) -> dict[str, Any]:
+    known = int((~is_new_N).sum())
+    if not 0 < known < len(is_new_N):
+        return {"trained_on": known}
+    rest = summary(logits_NK[is_new_N], labels_N[is_new_N], class_names)
+    return {"trained_on": known, "not_trained_on": {key: rest[key] for key in ("n", "accuracy", "interval")}}
 
 
 def in_words(judged: Mapping[str, Any], n: int) -> list[str]:
     """The same for the user, a line each."""
     whose = "of the run's own images" if judged["of_the_run"] else "of them"
-    what = f"all {whose}" if judged["part"] == "all" else f"the {judged['part']} part {whose}"
+    what = f"all {whose}" if judged["part"] == "all" else f"the {judged['part'].replace('_', '-')} part {whose}"
     lines = [f"judged: {what}, {several(n, 'image')}"]
     if (seen := judged["trained_on"]) is None:
         lines.append(f"how many of them it was trained on cannot be said: {judged['unknown_because']}")
