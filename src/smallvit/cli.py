@@ -15,7 +15,7 @@ import typer
 from smallvit.commands import amount, look, ship, stock, study, train, tune
 from smallvit.commands.examples import examples
 from smallvit.console import printable
-from smallvit.errors import OutOfMemory, SmallvitError, ran_out, what_ran_out
+from smallvit.errors import Interrupted, OutOfMemory, SmallvitError, ran_out, stopped_status, what_ran_out
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -114,6 +114,8 @@ def main() -> None:
     status: int | None = 0
     try:
         status = app(standalone_mode=False, prog_name="smallvit")  # a typer.Exit comes back as its number
+    except Interrupted as error:
+        _fail(str(error), stopped_status())
     except SmallvitError as error:
         _fail(str(error), error.exit_status)
     except KeyboardInterrupt:
@@ -130,7 +132,7 @@ def main() -> None:
         if callable(show_usage):
             show_usage()
     if status == CTRL_C:
-        _fail("stopped", 1)
+        _fail("stopped", stopped_status())
     sys.exit(status)
 
 

@@ -6,7 +6,11 @@ A message names the file or the value, says what is wrong with it and what to do
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+
+# By this variable whoever starts runs as processes asks for a status that tells one which was stopped from one that failed.
+STOPPED_STATUS = "SMALLVIT_STOPPED_STATUS"
 
 
 class SmallvitError(Exception):
@@ -58,6 +62,11 @@ def what_ran_out(error: BaseException) -> str:
 
 class Interrupted(SmallvitError):
     """The user asked the run to stop; it was saved."""
+
+
+def stopped_status() -> int:
+    """With which a command ends that was asked to stop."""
+    return int(os.environ.get(STOPPED_STATUS, Interrupted.exit_status))
 
 
 def nearest(name: str, choices: Iterable[str], most: int = 5) -> str:

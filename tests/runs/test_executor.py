@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from smallvit.planning.flags import make_recipe
 from smallvit.planning.plan import make_plan, write_plan
 from smallvit.runs import executor
 from smallvit.runs.beside import Room
-from smallvit.runs.executor import Ended, Exit, Listed, PlaceLost, run_all
+from smallvit.runs.executor import Ended, Exit, Listed, PlaceLost, Process, run_all
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +160,50 @@ def test_a_stop_lets_all_save_and_says_how_to_go_on(tmp_path: Path) -> None:
         run_all(source, 2, go_on="again", launch=machine.launch)
     assert machine.stopped and not machine.running
     assert sorted(ended.path.name for ended in source.heard) == sorted(machine.order), "the source hears of each"
+
+
+def test_what_ends_while_all_are_stopped_has_not_failed(tmp_path: Path) -> None:
+    """A signal to all processes at once, as a queue of jobs sends it, reaches the children, too."""
+
+    class Struck(MachineJob):
+        def poll(self) -> Exit | None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return Exit(1, None)
+
+    machine, source = Machine(), Telling(tmp_path, "a")
+    with pytest.raises(Interrupted, match="stopped; go on with `again`"):
+        run_all(source, 1, go_on="again", keep_going=True, launch=lambda path: Struck(machine, path))
+    assert [(ended.path.name, ended.stopped) for ended in source.heard] == [("a", True)]
+
+
+@pytest.mark.parametrize("status", [executor.STOPPED, -signal.SIGTERM])
+def test_a_run_that_somebody_stops_has_not_failed(
+    status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, source = Machine(a=status), Telling(tmp_path, "abc")
+    assert run_all(source, 2, go_on="again", keep_going=True, launch=machine.launch) == []
+    assert [ended.stopped for ended in source.heard] == [True, False, False] and machine.stopped == []
+    assert f"`smallvit resume {tmp_path / 'a'}` goes on with it" in capsys.readouterr().err
+    with pytest.raises(Interrupted, match="a was stopped; go on with `again`"):
+        run_all(Telling(tmp_path, "abc"), 2, go_on="again", launch=Machine(a=status).launch)
+
+
+def test_a_real_process_that_is_stopped_says_so_by_its_status(tmp_path: Path) -> None:
+    plan = make_plan(
+        make_recipe(data="digits", model="vit_pico", per_class=4, epochs=9999, threads=1), with_floors=False
+    )
+    run = tmp_path / "run"
+    run.mkdir()
+    write_plan(run, plan, "test")
+    process = Process(run, 1)
+    while not (run / "metrics.jsonl").is_file():
+        assert process.poll() is None, (run / "log.txt").read_text()
+        time.sleep(0.1)
+    process.stop()
+    while not (ended := process.poll()):
+        time.sleep(0.1)
+    assert ended.status == executor.STOPPED and ended.stopped
+    assert "smallvit: stopped after step" in (run / "log.txt").read_text()
 
 
 def test_a_place_that_is_lost_is_no_failure_of_its_runs(tmp_path: Path) -> None:

@@ -18,21 +18,27 @@ from typing import NamedTuple, Protocol
 import torch
 
 from smallvit.console import say, several, warn
-from smallvit.errors import Interrupted, SmallvitError, UsageError
+from smallvit.errors import STOPPED_STATUS, Interrupted, SmallvitError, UsageError
 from smallvit.planning.whereabouts import Given, whereabouts
 from smallvit.runs.beside import Room
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import LOADING, ON_CLUSTER, following
 from smallvit.runs.ownership import is_owned, owner_in_words
-from smallvit.training.session import stop_signals
+from smallvit.training.session import heeded_signals, stop_signals
 
 POLL_SECONDS = 0.3
 TAIL_LINES = 3  # of what a run that failed has said
+STOPPED = 75  # status of a run that was asked to stop, and has not failed; sysexits.h says "try again later"
 
 
 class Exit(NamedTuple):
     status: int
     cpu_seconds: float | None  # None where the system does not tell
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to stop, by whomever; a signal may come before the run can heed it."""
+        return self.status in {STOPPED, *(-number for number in heeded_signals())}
 
 
 class Ended(NamedTuple):
@@ -100,7 +106,7 @@ def run_all(
     There are fewer at a time where they do not fit into the memory of this machine together; elsewhere the place sees to it.
 
     The first failure stops all others, unless `keep_going`. A stop signal lets all save what they have; `go_on` is the
-    command that goes on from there.
+    command that goes on from there. A run that somebody else has stopped has not failed, and the others go on where `keep_going`.
     """
     launch = launch or Processes(jobs)
     here = isinstance(launch, Processes)
@@ -116,15 +122,20 @@ def run_all(
                 time.sleep(POLL_SECONDS)
                 view.update()
                 under_way.stop(source.given_up())
-                for ended in under_way.collect():
-                    problem = "" if ended.stopped or stop.is_set() else ended.problem
-                    view.ended(ended.path, problem)
+                over = under_way.collect()
+                if stop.is_set():  # whoever asks us may have asked them, too
+                    over = [ended._replace(stopped=True) for ended in over]
+                    under_way.stopped.update(ended.path for ended in over)
+                for ended in over:
+                    view.ended(ended.path, "" if ended.stopped else ended.problem)
                     source.tell(ended)
-                    if problem:
-                        failed.append(ended)
+                failed += [ended for ended in over if ended.problem and not ended.stopped]
                 if failed and not keep_going:
                     first = failed[0]
                     raise SmallvitError(f"the run {first.path} failed: {first.problem}\ngo on with `{go_on}`")
+                for ended in over:
+                    if ended.problem and ended.stopped and ended.path not in under_way.stopped:
+                        _tell_stopped(ended.path, go_on, keep_going)
         except PlaceLost as error:
             raise PlaceLost(f"{error}\ngo on with `{go_on}`") from None
         finally:
@@ -167,7 +178,7 @@ class UnderWay:
             if found := job.poll():
                 del self.active[path]
                 problem = _last_words(path, found.status) if found.status else ""
-                ended.append(Ended(path, found.cpu_seconds, problem, path in self.stopped))
+                ended.append(Ended(path, found.cpu_seconds, problem, path in self.stopped or found.stopped))
         return ended
 
     def stop_all(self) -> None:
@@ -179,6 +190,13 @@ class UnderWay:
             for ended in self.collect():
                 self.source.tell(ended)
             time.sleep(POLL_SECONDS / 10)
+
+
+def _tell_stopped(path: Path, go_on: str, keep_going: bool) -> None:
+    """Of a run that somebody else has stopped."""
+    if not keep_going:
+        raise Interrupted(f"the run {path} was stopped; go on with `{go_on}`")
+    warn(f"{path} was stopped and is not finished: `smallvit resume {path}` goes on with it")
 
 
 def wait_for_others(folders: Iterable[Path]) -> None:
@@ -252,7 +270,12 @@ class Process:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": child_path(), "OMP_NUM_THREADS": str(cores)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": child_path(),
+                    "OMP_NUM_THREADS": str(cores),
+                    STOPPED_STATUS: str(STOPPED),
+                },
             )
 
     def poll(self) -> Exit | None:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from smallvit.console import quiet
-from smallvit.errors import RunError, SmallvitError, UsageError
+from smallvit.errors import Interrupted, RunError, SmallvitError, UsageError
 from smallvit.planning.whereabouts import Given, whereabouts
 from smallvit.runs.beside import foreseen
 from smallvit.runs.execution import resume_run
-from smallvit.runs.executor import Exit, Job, Launch, PlaceLost, child_path
+from smallvit.runs.executor import STOPPED, Exit, Job, Launch, PlaceLost, child_path
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.ownership import patient
 
@@ -112,7 +112,8 @@ def resume_there(path: str) -> tuple[int, float]:
                 resume_run(RunFolder(folder), given=Given.here()._replace(cores=_own_cpus()))
         except SmallvitError as error:
             print(f"smallvit: {error}", file=log)
-            return error.exit_status, time.process_time() - began
+            status = STOPPED if isinstance(error, Interrupted) else error.exit_status
+            return status, time.process_time() - began
     return 0, time.process_time() - began
 
 
