@@ -12,6 +12,7 @@ import pytest
 import smallvit
 from helpers import Outcome, ends_well, fails, run_here
 from smallvit import Run
+from smallvit.runs.executor import Exit
 from smallvit.tuning.folder import Asked, open_tuning, write_asked
 from smallvit.tuning.space import read_space
 
@@ -45,6 +46,32 @@ ALL_OF_SMALL = [
     for setting in ("optimizer.rate_factor=1", "optimizer.weight_decay=0.1", "batch_size=32", "objective.label_smoothing=0", "augment.hue=0.1")
     for word in ("--set", setting)
 ]  # fmt: skip
+
+
+class Here:
+    """A place to compute: this process, or, by the name of a run, nothing but a status."""
+
+    statuses: dict[str, int] = {}  # noqa: RUF012
+
+    def __init__(self, path: Path) -> None:
+        self.status = self.statuses.get(path.name, 0)
+        if self.status:
+            (path / "log.txt").write_text("smallvit: the loss is no number\n")
+        else:
+            smallvit.resume(path, show_progress=False)
+
+    def poll(self) -> Exit:
+        return Exit(self.status, 1.0)
+
+    def stop(self) -> None: ...
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    monkeypatch.setattr("smallvit.tuning.tune.place_called", lambda on, at_once: Here)
+    monkeypatch.setattr("smallvit.runs.executor.POLL_SECONDS", 0.0)
+    monkeypatch.setattr(Here, "statuses", {})
+    return Here.statuses
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +180,42 @@ def test_what_cannot_be_trained_is_a_result(tuned: tuple[Path, Outcome], tmp_pat
     failed = [trial for trial in trials if trial.state == "failed"]
     assert failed and all("no_such_model" in trial.problem for trial in failed)
     assert "no_such_model" in (path / "report.html").read_text()
+
+
+def test_a_rate_that_is_given_is_not_multiplied(here: dict[str, int], tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text(
+        SPACE.replace('[precision]\nchoices = ["fp32"]', '["objective.label_smoothing"]\nchoices = [0.0, 0.1]')
+    )
+    words = [word if word != "3" else "2" for word in WORDS]
+    outcome = ends_well(run_here(*words, "--space", space, "--set", "optimizer.lr=0.002", "--out", tmp_path / "t"))
+    assert (
+        "not searched: optimizer.rate_factor (it multiplies the rates of auto, and optimizer.lr = 0.002)" in outcome.err
+    )
+    trials = open_tuning(tmp_path / "t").trials()
+    assert [trial.state for trial in trials] == ["done"] * 2
+    assert trials[1].values and "optimizer.rate_factor" not in trials[1].values
+    assert Run(tmp_path / "t" / "final").recipe.optimizer.lr == 0.002
+
+
+def test_a_recipe_with_a_rate_and_nothing_else_to_search(tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text(SPACE.partition("[precision]")[0])
+    words = (*WORDS, "--recipe", "lu2022-cifar", "--space", space, "--out", tmp_path / "t")
+    fails(
+        run_here(*(word for word in words if word not in ("--epochs", "2"))),
+        2,
+        "leave one of optimizer.lr to the search",
+    )
+
+
+def test_a_search_whose_trials_all_cannot_be_ends(here: dict[str, int], tmp_path: Path) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text(SPACE.partition("[precision]")[0] + '["optimizer.lr"]\nlow = 0.001\nhigh = 0.1\n')
+    words = [word if word != "3" else "50" for word in WORDS]
+    outcome = run_here(*words, "--space", space, "--out", tmp_path / "t")
+    fails(outcome, 2, "8 trials in a row cannot be trained, the last because: optimizer.rate_factor", str(space))
+    assert [trial.state for trial in open_tuning(tmp_path / "t").trials()] == ["done", *["failed"] * 8]
 
 
 @pytest.mark.slow

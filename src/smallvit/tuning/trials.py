@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.console import quiet, say
-from smallvit.errors import SmallvitError, ran_out
+from smallvit.errors import SmallvitError, UsageError, ran_out
 from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan
@@ -19,9 +19,10 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import Follower
 from smallvit.runs.group import Planned, grow_group
 from smallvit.tuning.folder import Stored, Tuning, trial_number, update_trial, write_trial
-from smallvit.tuning.search import Trial, falls_behind, propose
+from smallvit.tuning.search import RANDOM_TRIALS, Trial, falls_behind, propose
 
 FINAL_SHARE = 0.25  # of the time, for the model that is trained at the end
+MOST_REFUSED = RANDOM_TRIALS + 2  # in a row: on 28 images five batches too large are chance, then the search keeps away
 AIMED_TRIALS = 12  # of full length, where their number is not given; those that end early make room for more
 
 
@@ -51,6 +52,7 @@ class Trials:
     def ask(self) -> Path | None:
         if self.waiting:
             return self._start(self.waiting.pop(0))
+        refused = 0
         while self._is_room():
             number = len(self.known)
             trial = self._plan(number)
@@ -59,6 +61,12 @@ class Trials:
                 self.waiting = self._unfinished(number)
                 return self._start(self.waiting.pop(0))
             say(f"trial {number} cannot be trained: {trial.problem}")
+            refused += 1
+            if refused == MOST_REFUSED:
+                raise UsageError(
+                    f"{refused} trials in a row cannot be trained, the last because: {trial.problem}\nwhat is given and the space "
+                    f"{self.tuning.asked.space} do not go together: change one of them and begin anew (--overwrite)"
+                )
         return None
 
     def given_up(self) -> Iterable[Path]:

@@ -42,6 +42,7 @@ from smallvit.tuning.trials import FINAL_SHARE, Trials, trial_recipe, trial_seco
 USUAL_BUDGET = "30m"
 LEAST_SECONDS = 10.0  # of a trial
 FEW_IMAGES, USUAL_FOLDS = 1000, 5
+RATE_FACTOR = "optimizer.rate_factor"
 
 
 class Tuned(NamedTuple):
@@ -78,7 +79,7 @@ def tune(
     with quiet(not show_progress):
         held = hold(data, out)
     asked = make_recipe(recipe, settings, data=held.source, **flags)
-    found = _left_to_search(read_space(space), given_keys(settings, flags))
+    found = _left_to_search(read_space(space), given_keys(settings, flags), asked)
     _check(asked, trials, folds)
     if budget is None and trials is None:
         budget = USUAL_BUDGET
@@ -104,14 +105,20 @@ def tune(
         return _search(write_asked(folder, record), started, on)
 
 
-def _left_to_search(space: Space, given: Collection[str]) -> Space:
-    """What was given on the command line is not searched: who asks for a model gets that model tuned."""
-    fixed = space.touching(given)
-    left = {name: parameter for name, parameter in space.parameters.items() if name not in fixed}
+def _left_to_search(space: Space, given: Collection[str], asked: Recipe) -> Space:
+    """What was given on the command line is not searched: who asks for a model gets that model tuned.
+
+    Nor is a factor of the rates that auto takes, where the recipe says a rate.
+    """
+    fixed, rate = space.touching(given), asked.optimizer.lr
+    factors = [] if rate == "auto" else [name for name in space.touching([RATE_FACTOR]) if name not in fixed]
+    left = {name: parameter for name, parameter in space.parameters.items() if name not in (*fixed, *factors)}
     if not left:
-        raise UsageError(f"the space {space.name} has only what was given: leave one of {', '.join(fixed)} to the search")
-    if fixed:
-        say(f"given, and not searched: {', '.join(fixed)}")
+        names = ", ".join([*fixed, *["optimizer.lr"] * bool(factors)])
+        raise UsageError(f"the space {space.name} has only what was given: leave one of {names} to the search")
+    told = [*fixed, *(f"{name} (it multiplies the rates of auto, and optimizer.lr = {rate:g})" for name in factors)]
+    if told:
+        say(f"given, and not searched: {', '.join(told)}")
     return space._replace(parameters=left)
 
 
