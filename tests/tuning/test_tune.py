@@ -7,12 +7,13 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import smallvit
-from helpers import Outcome, ends_well, fails, run_here
+from helpers import Outcome, ends_well, fails, run_here, write_npz
 from smallvit import Run
-from smallvit.runs.executor import Exit
+from smallvit.runs.executor import STOPPED, Exit
 from smallvit.tuning.folder import Asked, open_tuning, write_asked
 from smallvit.tuning.space import read_space
 
@@ -216,6 +217,32 @@ def test_a_search_whose_trials_all_cannot_be_ends(here: dict[str, int], tmp_path
     outcome = run_here(*words, "--space", space, "--out", tmp_path / "t")
     fails(outcome, 2, "8 trials in a row cannot be trained, the last because: optimizer.rate_factor", str(space))
     assert [trial.state for trial in open_tuning(tmp_path / "t").trials()] == ["done", *["failed"] * 8]
+
+
+def test_without_the_default_there_is_nothing_to_compare_with(here: dict[str, int], tmp_path: Path) -> None:
+    """It diverges, somebody stops another trial, which has not failed, and the third is taken."""
+    here |= {"trial-000": 1, "trial-001": STOPPED}
+    outcome = ends_well(run_here(*WORDS, "--set", "batch_size=16", "--out", tmp_path / "t"))
+    tuning = open_tuning(tmp_path / "t")
+    assert [trial.state for trial in tuning.trials()] == ["failed", "running", "done"]
+    assert tuning.read(1).problem == "" and f"`smallvit resume {tmp_path / 't' / 'trial-001'}`" in outcome.err
+    told = "The default recipe itself failed: the loss is no number; there is nothing to compare the best of 3 trials with."
+    assert f"No comparison. {told}" in outcome.out and "The default stays" not in outcome.out
+    assert told in (tmp_path / "t" / "report.html").read_text()
+
+
+def test_what_folds_have_judged_trains_the_final_model(here: dict[str, int], tmp_path: Path) -> None:
+    """Those of the validation part that the source has, too."""
+    rng, labels = np.random.default_rng(0), np.arange(12) % 2
+    parts = {f"x_{part}": rng.integers(0, 256, (12, 8, 8, 3), dtype=np.uint8) for part in ("val", "test")}
+    data = write_npz(tmp_path / "set.npz", n=12, classes=2, **parts, y_val=labels, y_test=labels)
+    space = tmp_path / "space.toml"
+    space.write_text('["objective.label_smoothing"]\nchoices = [0.0, 0.1]\n')
+    words = ("--trials", "2", "--epochs", "1", "--jobs", "1", "--threads", "1", "--folds", "2", "--model", "vit_pico")
+    ends_well(run_here("tune", data, *words, "--space", space, "--out", tmp_path / "t"))
+    parts = [Run(tmp_path / "t" / name).read("split.json")["parts"] for name in ("trial-000-fold-0", "final")]
+    judged = {*parts[0]["train"]["rows"], *parts[0]["left_out"]["rows"]}
+    assert {*parts[1]["train"]["rows"]} == judged and len(judged) == 24
 
 
 @pytest.mark.slow

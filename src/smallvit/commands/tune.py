@@ -34,7 +34,7 @@ def tune(**given: Any) -> None:
     flags = {name: value for name, value in asked_for(given).items() if name not in ("budget", "folds")}
     tuned = api.tune(**flags, **own, show_progress=not given["quiet"], started=STARTED, command=api.command_line())
     if not given["quiet"]:
-        verdict = about_gain(tuned.gain, len(tuned.trials))
+        verdict = about_gain(tuned.gain, tuned.trials, tuned.best)
         tell(f"{verdict.word}. {verdict.text}")
     show_results([api.Run(tuned.final.path)], tuned.folder / "report.html", given["quiet"])
     if not given["quiet"]:

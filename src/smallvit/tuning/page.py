@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,22 +26,25 @@ def write_page(tuning: Tuning, gain: Comparison | None, best: Trial, out: Path) 
     final = RunFolder(tuning.final)
     title = f"{final.recipe.model.name}, tuned on {final.recipe.data.source.rsplit('/', 1)[-1]}"
     section = Extra("tuning", "Tuning", _section(tuning, best))
-    return write_report([final], out, title, [about_gain(gain, len(tuning.trials()))], [section])
+    return write_report([final], out, title, [about_gain(gain, tuning.trials(), best)], [section])
 
 
-def about_gain(gain: Comparison | None, trials: int) -> Verdict:
+def about_gain(gain: Comparison | None, trials: Sequence[Trial], best: Trial) -> Verdict:
     """What tuning has brought, on the images that it was judged by."""
-    chosen = f"The best of {several(trials, 'trial')} was chosen by these images, so this flatters"
+    tried = several(len(trials), "trial")
+    chosen = f"The best of {tried} was chosen by these images, so this flatters"
+    if gain is None and best.number:
+        problem = trials[0].problem
+        what = f"The default recipe itself {f'failed: {problem}' if problem else 'did not come to its end'}"
+        return Verdict("caution", "No comparison", f"{what}; there is nothing to compare the best of {tried} with.")
     if gain is None:
-        return Verdict(
-            "note", "The default stays", f"Of {several(trials, 'trial')} none did better than the default recipe."
-        )
+        return Verdict("note", "The default stays", f"Of {tried} none did better than the default recipe.")
     low, high = gain.interval
     points = f"{100 * abs(gain.difference):.1f} points {'better' if gain.difference >= 0 else 'worse'}"
     interval = f"(95% interval {100 * low:+.1f} to {100 * high:+.1f})"
     judged = f"the {gain.n:,} validation images" if gain.paired_by == "images" else f"{gain.n} {gain.paired_by}"
     told = f"On {judged} the best trial is {points} than the default recipe {interval}. {chosen}"
-    if gain.p * (trials - 1) >= LEVEL:  # Bonferroni: so many had the chance to look better
+    if gain.p * (len(trials) - 1) >= LEVEL:  # Bonferroni: so many had the chance to look better
         return Verdict(
             "caution", "Within chance of the default",
             f"{told}: with so many trials the gain may be chance. More validation images, more time, or both recipes "

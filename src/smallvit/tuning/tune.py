@@ -51,7 +51,8 @@ class Tuned(NamedTuple):
     folder: Path
     trials: list[Trial]
     best: Trial
-    gain: Comparison | None  # the best trial against the default on the validation images; None where it is the default
+    # The best trial against the default on the validation images; None where it is the default, or the default has not ended.
+    gain: Comparison | None
     final: RunFolder
 
     @property
@@ -241,12 +242,12 @@ def _plan_final(tuning: Tuning, best: Trial, spent: float) -> None:
     """The found settings, all images but the test part, and the time that is left."""
     asked = tuning.asked
     settings = stored_trial(tuning.trial(best.number)).settings
-    judged_by = tuning.basis["data.val"]
+    judged_by, trained_on = tuning.basis["data.val"], tuning.basis["data.train_on"]
     always: dict[str, Any] = {"data.sealed": False, "data.val": "none", "threads": tuning.recipe.threads}
     always |= {"data.folds": None, "data.fold": None}
-    if judged_by == "val":
+    if judged_by == "val" or trained_on == "train+val":  # folds leave out images of both parts
         always["data.train_on"] = "train+val"
-    elif isinstance(judged_by, str):
+    if isinstance(judged_by, str) and judged_by != "val":
         always["data.val"] = judged_by  # a part of another name is not for training
     if asked.budget:
         always["budget"] = max(asked.budget - spent, FINAL_SHARE / 2 * asked.budget)
