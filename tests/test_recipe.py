@@ -371,14 +371,16 @@ def test_usage_errors_are_value_errors_with_status_2() -> None:
     assert error.value.exit_status == 2
 
 
-def test_the_decay_suits_the_optimizer() -> None:
-    decay = {
-        name: make_plan(
-            make_recipe(data="digits", per_class=8, settings={"optimizer.name": name}), with_floors=False
-        ).recipe.optimizer.weight_decay
-        for name in ("adamw", "sgd")
+def test_the_decay_suits_the_optimizer_and_says_what_it_reaches() -> None:
+    made = {
+        name: make_plan(make_recipe(data="digits", per_class=8, settings={"optimizer.name": name}), with_floors=False)
+        for name in ("adamw", "sgd", "muon")
     }
-    assert decay == {"adamw": 0.05, "sgd": 5e-4}
+    decay = {name: plan.recipe.optimizer.weight_decay for name, plan in made.items()}
+    assert decay == {"adamw": 0.05, "sgd": 5e-4, "muon": 0.05}
+    whys = {name: {choice.key: choice.why for choice in plan.choices} for name, plan in made.items()}
+    assert whys["adamw"]["optimizer.weight_decay"] == "usual for AdamW"
+    assert "Muon's matrices have no decay" in whys["muon"]["optimizer.weight_decay"]
 
 
 # ---- every mistake has words of ours -----------------------------------------------------------------

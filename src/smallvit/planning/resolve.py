@@ -193,7 +193,10 @@ def resolve_optimizer(choices: Choices, n: int) -> None:
         choices.put("optimizer.matrix_lr", MATRIX_LR)  # not used, so not told
     sgd = choices["optimizer.name"] == "sgd"
     # AdamW multiplies its decay by the rate alone, SGD adds it to the gradient, where 0.05 would be far too much.
-    choices.choose("optimizer.weight_decay", 5e-4 if sgd else 0.05, "usual for SGD" if sgd else "usual for AdamW")
+    usual = "usual for SGD" if sgd else "usual for AdamW"
+    if choices["optimizer.name"] == "muon":
+        usual += ", which moves the classifier and what else Muon does not; Muon's matrices have no decay"
+    choices.choose("optimizer.weight_decay", 5e-4 if sgd else 0.05, usual)
     # Where images are told from each other, a batch should hold many of them, though the steps are fewer.
     steps, least = (30, 3) if _classifies(choices) else (10, 5)
     batch = int(2 ** min(7, max(least, math.floor(math.log2(max(n, 16) / steps)))))
