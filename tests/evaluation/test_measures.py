@@ -115,7 +115,7 @@ def test_images_that_share_a_model_widen_the_interval() -> None:
         alone, together = measured_interval(measured, labels), measured_interval(measured, labels, fold)
         assert together[0] < alone[0] - 0.02 and together[1] > alone[1], name
     same, labels = answers([250, 250], 1.5, draw)
-    told = summary(torch.from_numpy(same).log(), torch.from_numpy(labels), ("a", "b"), fold)
+    told = summary(torch.from_numpy(same).log(), torch.from_numpy(labels), ("a", "b"), folds_N=fold)
     assert told["balanced_interval"] == pytest.approx(told["interval"], abs=0.02), "equal classes: as accuracy's"
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from smallvit.console import several
+
 UNBALANCED = 1.5  # largest class over smallest
 
 
@@ -32,6 +34,22 @@ def with_interval(result: Mapping[str, Any], name: str, brief: bool = False) -> 
         return f"{100 * value:.1f}%"
     low, high = (f"{100 * end:.1f}" for end in pair)
     return f"{100 * value:.1f}% ({f'{low}–{high}' if brief else f'{low}% to {high}%'})"
+
+
+def groups_of(result: Mapping[str, Any]) -> int:
+    """How many groups the judged images come in; 0 where each is one of its own, or none was told."""
+    groups = result.get("groups") or 0
+    return groups if groups < result["n"] else 0
+
+
+def about_groups(result: Mapping[str, Any]) -> str:
+    """What the intervals of a summary know of groups, in a sentence; empty where there are none."""
+    if not (groups := groups_of(result)):
+        return ""
+    return (
+        f"The model's intervals know that its {result['n']:,} images come in {several(groups, 'group')}, and that "
+        "images of one group are not independent."
+    )
 
 
 def class_sizes(result: Mapping[str, Any]) -> tuple[int, int]:

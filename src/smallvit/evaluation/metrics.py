@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -46,26 +46,39 @@ def score(logits_NK: Tensor, labels_N: Tensor) -> Score:
     return Score(float(accuracy), float(F.cross_entropy(logits_NK, labels_N)))
 
 
+def group_numbers(groups: Sequence[str], rows_N: Tensor) -> NDArray[np.int64] | None:
+    """(N,): the group of each of these images, from 0; None where images have no groups."""
+    if not groups:
+        return None
+    names = [groups[row] for row in rows_N.tolist()]
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
 def summary(
-    logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...], *clusterings: NDArray[np.int64]
-) -> dict[str, Any]:
+    logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...], *, folds_N: NDArray[np.int64] | None = None,
+    groups_N: NDArray[np.int64] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Accuracy with its interval, per class and overall, and the confusion matrix (rows are true classes).
 
-    Beside it what counts every class the same. `clusterings` say which images are not independent: those of a fold share
-    a model, those of a group a scene.
+    Beside it what counts every class the same. `folds_N` and `groups_N` say which images are not independent: those of a
+    fold share a model, those of a group a scene. Under `groups` stands how many there are.
     """
     K = len(class_names)
+    clusterings = tuple(cluster_N for cluster_N in (folds_N, groups_N) if cluster_N is not None)
     answers_N = logits_NK.argmax(1)
     counts_K, right_K = (
         torch.bincount(some, minlength=K).tolist() for some in (labels_N, labels_N[answers_N == labels_N])
     )
-    per_class: list[dict[str, Any]] = []
-    for name, n, correct in zip(class_names, counts_K, right_K, strict=True):
-        per_class.append({"name": name, "n": n, "accuracy": correct / n if n else None, "interval": wilson(correct, n)})
     correct, n = sum(right_K), len(labels_N)
     right_N = (answers_N == labels_N).double().numpy()
+    intervals = _class_intervals(right_N, labels_N.numpy(), counts_K, groups_N)
+    per_class = [
+        {"name": name, "n": of_class, "accuracy": right / of_class if of_class else None, "interval": interval}
+        for name, of_class, right, interval in zip(class_names, counts_K, right_K, intervals, strict=True)
+    ]
     return {
         "n": n,
+        **({} if groups_N is None else {"groups": len(np.unique(groups_N))}),
         "accuracy": correct / n,
         "interval": clustered_interval(right_N, *clusterings) if clusterings else wilson(correct, n),
         "loss": float(F.cross_entropy(logits_NK, labels_N)),
@@ -73,6 +86,19 @@ def summary(
         "per_class": per_class,
         "confusion": _confusion(answers_N, labels_N, K),
     }
+
+
+def _class_intervals(
+    right_N: NDArray[np.float64], labels_N: NDArray[np.int64], counts_K: list[int], groups_N: NDArray[np.int64] | None
+) -> list[tuple[float, float]]:
+    """Of the share of each class. Its groups count; folds do not, which have few images of one class."""
+    places = np.split(np.argsort(labels_N, kind="stable"), np.cumsum(counts_K)[:-1])
+    return [
+        wilson(float(right_N[own].sum()), len(own))
+        if groups_N is None or not len(own)
+        else clustered_interval(right_N[own], groups_N[own])
+        for own in places
+    ]
 
 
 def _confusion(answers_N: Tensor, labels_N: Tensor, classes: int) -> list[list[int]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from smallvit.console import several
 from smallvit.drawing import figures
-from smallvit.evaluation.classes import MEASURES, is_unbalanced, with_interval
+from smallvit.evaluation.classes import MEASURES, groups_of, is_unbalanced, with_interval
 from smallvit.planning.explanation import show
 from smallvit.report.collect import Content, by_arm, shared
 from smallvit.report.data_section import stored_gallery
@@ -71,6 +71,7 @@ def accuracy_section(
         "accuracy_chart": figures.accuracy_chart(bars) if bars else "",
         "has_mean": bool(means),
         "has_folds": bool(folds),
+        "has_groups": any(groups_of(run.result) for run in judged),
         "floor_notes": _floor_notes(judged),
         "numbers": _numbers(contents),
     }
@@ -142,7 +143,8 @@ def _numbers(contents: Sequence[Content]) -> list[tuple[str, list[str]]]:
                 "95% interval": f"{percent(result['interval'][0])} to {percent(result['interval'][1])}",
                 **{named.words: with_interval(result, name) for name, named in MEASURES.items() if name in result},
                 "loss": f"{result['loss']:.3f}",
-                "measured on": f"{result['n']:,} {PART_WORDS.get(str(run.part), run.part)}",
+                "measured on": f"{result['n']:,} {PART_WORDS.get(str(run.part), run.part)}"
+                + (f" of {several(groups, 'group')}" if (groups := groups_of(result)) else ""),
             }
             if result
             else {}

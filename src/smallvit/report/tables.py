@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.console import are, duration, printable, several, tell
-from smallvit.evaluation.classes import MEASURES, class_sizes, is_unbalanced, with_interval, worst_classes
+from smallvit.evaluation.classes import (
+    MEASURES,
+    about_groups,
+    class_sizes,
+    is_unbalanced,
+    with_interval,
+    worst_classes,
+)
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.recipe import flat
 from smallvit.report.verdict import against_floors, few, floor_scores, run_score
@@ -81,6 +88,7 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     for line in told:
         print(line)
     _measures_table([(_label(run, runs), result["parts"][part]) for run, result in zip(runs, results, strict=True)])
+    _tell_groups(results[0]["parts"][part])
     for run, result in zip(runs, results, strict=True):
         score = run_score(_label(run, runs), result["parts"][part])
         verdict = against_floors(score, floor_scores(result["floors"]), result.get("judged_by") == "k-NN")
@@ -112,6 +120,7 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
         tell(told.strip())
     as_one = [("as one model", test)] if test else []
     _measures_table([("all folds together", judged), *as_one])
+    _tell_groups(judged)
     score = run_score(model["name"], judged, folds=results["folds"])
     verdict = against_floors(score, floor_scores(results["floors"]))
     tell(f"{verdict.word}: {verdict.text}")
@@ -157,6 +166,11 @@ def _measures_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         print(f"the classes have {least:,} to {most:,} images here: large ones decide the accuracy")
 
 
+def _tell_groups(result: Mapping[str, Any]) -> None:
+    if told := about_groups(result):
+        tell(told)
+
+
 def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part: str) -> None:
     table = _table(f"accuracy on {part} ({several(result['n'], 'image')})")
     _row(table, "model", result, style="bold")
@@ -165,6 +179,7 @@ def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part:
     _print(table)
     _worst_table(result)
     _measures_table([("model", result)])
+    _tell_groups(result)
     print(f"loss {result['loss']:.3f}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from smallvit.console import several
-from smallvit.evaluation.classes import class_sizes, with_interval
+from smallvit.evaluation.classes import class_sizes, groups_of, with_interval
 
 PART_WORDS = {
     "test": "test images",
@@ -29,6 +29,7 @@ class Score(NamedTuple):
     word: str = "seed"  # what the replicates are
     cautious_low: float = math.nan  # lower end that also counts the chance in the choice of images
     only: tuple[int, int, int] | None = None  # of a floor: images that the model alone gets right, the floor alone, all
+    groups: int = 0  # that the images come in; 0: each is one of its own
 
     @property
     def interval(self) -> str:
@@ -48,7 +49,7 @@ def percent(share: float) -> str:
 def run_score(label: str, result: Mapping[str, Any], series: int = 0, folds: int = 0) -> Score:
     """Of one run, or of `folds` that are judged together."""
     low, high = result["interval"]
-    score = Score(label, result["accuracy"], low, high, series, cautious_low=low)
+    score = Score(label, result["accuracy"], low, high, series, cautious_low=low, groups=groups_of(result))
     return score._replace(replicates=folds, word="fold") if folds else score
 
 
@@ -162,7 +163,8 @@ def _is_clear(score: Score, best: Score) -> tuple[bool, str]:
     if score.replicates == 1:
         p = mcnemar(model, floor)
         told = f"on the same {n:,} images it alone is right {model:,} times, the simple method alone {floor:,} times"
-        return p < 0.05, f"{told} (McNemar's exact test p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'})"
+        surer = f", surer than it should be: they come in {several(score.groups, 'group')}" if score.groups else ""
+        return p < 0.05, f"{told} (McNemar's exact test p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'}{surer})"
     # Over seeds by their t interval, over images by the paired interval of one of them, moved to the mean.
     lowest = min(score.low - best.accuracy, score.accuracy - best.accuracy - (difference - low))
     word = f"over {score.word}s and over the same {n:,} images"

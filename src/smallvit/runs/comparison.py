@@ -36,6 +36,11 @@ MOST_SEEDS = 1000
 MOST_TOLD = 5  # keys in which two recipes differ
 SAME_ANYWAY = {"seed", "threads", "device", "model.init_digest"}  # they make no other method
 
+GROUPED = (
+    "The images come in groups, and images of one group are not independent: intervals and p take each image for itself, "
+    "and are surer than they should be."
+)
+
 
 class Side(NamedTuple):
     """A run, or the runs of one arm, which differ in seed or fold."""
@@ -55,7 +60,7 @@ class Comparison(NamedTuple):
     p: float
     sentence: str
     measures: dict[str, dict[str, Any]]  # what counts every class the same: first, second, difference, interval
-    caution: str = ""  # what else differs between the two
+    caution: str = ""  # what else differs between the two, and what the test does not know
     cka: str = ""  # how alike their layers are, where it was asked for
 
     @property
@@ -76,7 +81,11 @@ class Comparison(NamedTuple):
 def compare(sides: Sequence[Side]) -> list[Comparison]:
     if len(sides) < 2:
         raise UsageError("compare needs at least two runs or groups of seeds")
-    return [compare_two(sides[0], other)._replace(caution=what_else(sides[0], other)) for other in sides[1:]]
+    return [_with_caution(compare_two(sides[0], other), what_else(sides[0], other)) for other in sides[1:]]
+
+
+def _with_caution(found: Comparison, more: str) -> Comparison:
+    return found._replace(caution=" ".join(filter(None, (found.caution, more))))
 
 
 def open_sides(folders: Sequence[str | Path]) -> list[Side]:
@@ -245,7 +254,8 @@ def _more(differences_S: NDArray[np.float64], word: str) -> str:
 
 
 def over_images(first: Side, second: Side) -> Comparison:
-    pair = same_images(*(next(iter(side.runs.values())) for side in (first, second)))
+    runs = [next(iter(side.runs.values())) for side in (first, second)]
+    pair = same_images(*runs)
     one_N, other_N = pair.right
     n, only_first, only_second = len(one_N), int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
     p = mcnemar(only_first, only_second)
@@ -266,8 +276,9 @@ def over_images(first: Side, second: Side) -> Comparison:
         for name, (one, other) in pair.measured.items()
     }
     return Comparison(
-        first.name, second.name, "images", n, accuracy, difference, (low, high), p, f"{told}: {ending}", measured
-    )
+        first.name, second.name, "images", n, accuracy, difference, (low, high), p, f"{told}: {ending}", measured,
+        GROUPED if any(run.has_groups for run in runs) else "",
+    )  # fmt: skip
 
 
 # ---- words -------------------------------------------------------------------------------------------

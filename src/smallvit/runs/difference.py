@@ -63,7 +63,8 @@ def in_words(compared: Comparison, learned: Learned, settings: Sequence[Differin
     lead = f"{best} is {ahead} points better than {worst} on the same {several(compared.n, 'image')} (95% interval {low} to {high})"
     if not compared.real:
         return f"None is certain: {lead}, which may be chance."
-    return f"{lead}; {_where(compared.difference, learned)}{_owed(settings)}."
+    told = f"{lead}; {_where(compared.difference, learned)}{_owed(settings)}."
+    return " ".join(filter(None, (told, compared.caution)))
 
 
 def _where(difference: float, learned: Learned) -> str:

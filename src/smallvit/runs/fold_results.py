@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from smallvit.errors import RunError
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.ensemble import log_of
 from smallvit.evaluation.label_errors import LEAST_ACCURACY, suspected_labels
-from smallvit.evaluation.metrics import summary, worst_mistakes
+from smallvit.evaluation.metrics import group_numbers, summary, worst_mistakes
 from smallvit.evaluation.model_file import write_tensors
 from smallvit.evaluation.statistics import wilson
 from smallvit.planning.plan import read_plan
@@ -105,12 +104,11 @@ def left_out(members: Sequence[Member]) -> LeftOut:
 def _judged(found: LeftOut, images: ImageSet) -> dict[str, Any]:
     """As of a run, but the intervals know that images of a fold share a model, and those of a group a scene."""
     right_N = (found.probabilities_NK.argmax(1) == found.labels_N).double().numpy()
-    clusterings = [found.fold_N.numpy()]
-    if images.groups:
-        names = [images.groups[row] for row in found.rows_N.tolist()]
-        clusterings.append(np.unique(names, return_inverse=True)[1].astype(np.int64))
     of_fold = {int(fold): float(right_N[(found.fold_N == fold).numpy()].mean()) for fold in found.fold_N.unique()}
-    told = summary(log_of(found.probabilities_NK), found.labels_N, images.class_names, *clusterings)
+    told = summary(
+        log_of(found.probabilities_NK), found.labels_N, images.class_names, folds_N=found.fold_N.numpy(),
+        groups_N=group_numbers(images.groups, found.rows_N),
+    )  # fmt: skip
     return told | {"of_fold": of_fold}
 
 

@@ -85,6 +85,17 @@ class RunFolder:
         return (self.path / "results.json").is_file()
 
     @property
+    def has_groups(self) -> bool:
+        """Whether its images come in groups, as far as the folder tells: images of one are not independent."""
+        parts = self.read("split.json", "parts")["parts"].values() if (self.path / "split.json").is_file() else ()
+        judged = self.results["parts"].values() if self.finished else ()
+        return (
+            bool(self.recipe.data.groups)
+            or any("groups" in str(part.get("how", "")) for part in parts)
+            or any(part.get("groups") for part in judged)
+        )
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         return list(read_records(self.path / "metrics.jsonl"))
 

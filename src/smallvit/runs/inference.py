@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from smallvit.console import warn
+from smallvit.data.groups import with_groups
 from smallvit.data.imageset import ImageSet
 from smallvit.data.kept import Data, is_source, lent
 from smallvit.data.listed import Where
@@ -128,7 +130,7 @@ def evaluate(
         return fold_results(path)["parts"][judged.part] | {"judged": about_it}
     with computing(threads or run.threads):
         logits_NK = predictor.logits(judged.images, judged.rows)
-    scores = summary(logits_NK, judged.labels, predictor.class_names)
+    scores = summary(logits_NK, judged.labels, predictor.class_names, groups_N=judged.groups)
     return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
 
 
@@ -168,6 +170,7 @@ def given_images(
     with lent(data) as source:
         # Named sets lie where that of the run does.
         images = open_source(Where(str(source), runs[0].recipe.data.dir)).load(p.cache_size, p.fit, p.in_chans, p.white)
+    images = _in_groups(images, runs[0].recipe.data.groups)
     if is_same(runs[0], images):
         if is_source(data):
             with suppress(RunError):  # who may only read the run tells it again the next time
@@ -185,6 +188,17 @@ def given_images(
     rows = parts[part]
     number = torch.tensor([names.index(name) for name in images.class_names])
     return Judged(images, rows, number[images.labels_N[rows]], part, own=False)
+
+
+def _in_groups(images: ImageSet, pattern: str) -> ImageSet:
+    """Images with the groups that the run's `--groups` finds in their names, where they have none of their own."""
+    if images.groups:
+        return images
+    try:
+        return with_groups(images, pattern)
+    except UsageError:
+        warn(f"--groups {pattern} of the run does not fit the names of these files: they count as independent images")
+        return images
 
 
 # ---- probe -------------------------------------------------------------------------------------------

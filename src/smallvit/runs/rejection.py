@@ -106,14 +106,9 @@ def _held_out(
             cautions.append(
                 "the validation images also chose the weights (select = best): a little less is promised than it says"
             )
-    if run.recipe.data.groups or _has_groups(run):
+    if run.has_groups:
         cautions.append("images of one group are not independent: the promise is that of as many groups, not images")
     return part, answered, cautions
-
-
-def _has_groups(run: RunFolder) -> bool:
-    how = run.read("split.json", "parts")["parts"].values()
-    return any("groups" in str(part.get("how", "")) for part in how)
 
 
 def _answered(predictor: Predictor | Ensemble, judged: Judged, as_told: bool) -> Answered:

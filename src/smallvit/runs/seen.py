@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smallvit.console import are, bar, several
 from smallvit.data.imageset import ImageSet
 from smallvit.errors import RunError
 from smallvit.evaluation.ensemble import log_of
-from smallvit.evaluation.metrics import summary
+from smallvit.evaluation.metrics import group_numbers, summary
 from smallvit.planning.plan import read_plan
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.stored_answers import StoredAnswers
@@ -30,6 +32,10 @@ class Judged(NamedTuple):
     part: str
     own: bool  # the run's own, by its split
 
+    @property
+    def groups(self) -> NDArray[np.int64] | None:
+        return group_numbers(self.images.groups, self.rows)
+
 
 def about(judged: Judged, runs: Sequence[RunFolder], logits_NK: Tensor, class_names: tuple[str, ...]) -> dict[str, Any]:
     """What was judged, and what of it was not new to the models of these runs."""
@@ -38,7 +44,7 @@ def about(judged: Judged, runs: Sequence[RunFolder], logits_NK: Tensor, class_na
     if isinstance(known, str):
         return facts | {"trained_on": None, "unknown_because": known}
     is_new_N = torch.tensor([digest not in known for digest in pixel_digests(judged.images, judged.rows)])
-    return facts | _without_known(is_new_N, logits_NK, judged.labels, class_names)
+    return facts | _without_known(is_new_N, logits_NK, judged.labels, class_names, judged.groups)
 
 
 def about_folds(
@@ -53,17 +59,20 @@ def about_folds(
         trained = {digests[row] for row in parts["train"]["rows"]}
         known |= {row for row in parts[judged.part]["rows"] if digests[row] in trained}
     is_new_N = torch.tensor([row not in known for row in answers.rows_N.tolist()])
-    logits_NK = log_of(torch.from_numpy(answers.probabilities_NK))
-    return facts | _without_known(is_new_N, logits_NK, torch.from_numpy(answers.labels_N), class_names)
+    logits_NK, labels_N = log_of(torch.from_numpy(answers.probabilities_NK)), torch.from_numpy(answers.labels_N)
+    groups_N = group_numbers(judged.images.groups, torch.from_numpy(answers.rows_N))
+    return facts | _without_known(is_new_N, logits_NK, labels_N, class_names, groups_N)
 
 
 def _without_known(
-    is_new_N: Tensor, logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...]
-) -> dict[str, Any]:
+    is_new_N: Tensor, logits_NK: Tensor, labels_N: Tensor, class_names: tuple[str, ...],
+    groups_N: NDArray[np.int64] | None,
+) -> dict[str, Any]:  # fmt: skip
     known = int((~is_new_N).sum())
     if not 0 < known < len(is_new_N):
         return {"trained_on": known}
-    rest = summary(logits_NK[is_new_N], labels_N[is_new_N], class_names)
+    own_N = None if groups_N is None else groups_N[is_new_N.numpy()]
+    rest = summary(logits_NK[is_new_N], labels_N[is_new_N], class_names, groups_N=own_N)
     return {"trained_on": known, "not_trained_on": {key: rest[key] for key in ("n", "accuracy", "interval")}}
 
 

@@ -147,6 +147,7 @@ class StoredScores(Stored):
     accuracy: Share
     interval: Interval
     loss: float
+    groups: Annotated[int, Field(ge=1, le=1 << 53)] | None = None  # that the images come in; None: they have none
     balanced_accuracy: Share | None = None
     balanced_interval: Interval | None = None
     macro_f1: Share | None = None

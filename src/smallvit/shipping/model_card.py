@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.console import duration
-from smallvit.evaluation.classes import MEASURES, with_interval, worst_classes
+from smallvit.evaluation.classes import MEASURES, about_groups, with_interval, worst_classes
 from smallvit.recipe import resolved
 from smallvit.report.verdict import (
     PART_WORDS,
@@ -95,6 +95,7 @@ def _judged(results: Mapping[str, Any], name: str, models: int) -> dict[str, Any
         "beside": "",
         "worst": [],
         "measures": [],
+        "grouped": "",
     }
     if part is None:
         return told
@@ -111,7 +112,7 @@ def _judged(results: Mapping[str, Any], name: str, models: int) -> dict[str, Any
     told["measures"] = [
         f"{named.words} {with_interval(result, key)}" for key, named in MEASURES.items() if result.get(key) is not None
     ]
-    return told | {"words": PART_WORDS.get(part, part), "n": result["n"]}
+    return told | {"words": PART_WORDS.get(part, part), "n": result["n"], "grouped": about_groups(result)}
 
 
 def _parts(run: RunFolder) -> list[tuple[str, int, str]]:

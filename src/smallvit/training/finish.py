@@ -17,7 +17,7 @@ from smallvit.data.split import Split
 from smallvit.errors import RunError
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.floors import beside
-from smallvit.evaluation.metrics import summary, worst_mistakes
+from smallvit.evaluation.metrics import group_numbers, summary, worst_mistakes
 from smallvit.evaluation.model_file import read_tensors, write_tensors
 from smallvit.models.features import count_parameters
 from smallvit.objectives.base import Answers, Shown
@@ -53,7 +53,10 @@ def finish(
     results: dict[str, Any] = {
         "evaluated_part": part,
         "judged_by": objective.judged_by,
-        "parts": {name: summary(*pair, images.class_names) for name, pair in answers.items()},
+        "parts": {
+            name: summary(*pair, images.class_names, groups_N=group_numbers(images.groups, rows[name]))
+            for name, pair in answers.items()
+        },
         "floors": beside(floors, _right(answers, part)),
         "calibration": measured,
         "weights": header["weights"],
