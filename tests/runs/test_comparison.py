@@ -238,6 +238,46 @@ def test_refusals(tmp_path: Path) -> None:
         compare(open_sides([one, broken]))
 
 
+def make_set(folder: Path, source: str, fingerprint: str, pictures: int, noise: int = 0, **split: object) -> Path:
+    """A run on the images of a source, as its folder tells of them: digest, classes, rows, small pictures."""
+    draw = np.random.default_rng(pictures)
+    run = make_run(folder, np.arange(N) < 300, source=source)
+    stored = json.loads((run / "recipe.json").read_text())
+    data = {"source": source, "fingerprint": fingerprint, "cache_size": 8, "fit": "crop", "in_chans": 1, "white": 65535}
+    stored["resolved"]["data"] = data
+    (run / "recipe.json").write_text(json.dumps(stored))
+    train = {"n": 2, "how": "", "counts": [1, 1], "rows": [N, N + 1]}
+    told = {"class_names": ["cat", "dog"], "counts": [300, 300], "parts": {"train": train}} | split
+    (run / "split.json").write_text(json.dumps(told))
+    examples = draw.integers(40, 200, (6, 1, 8, 8)) + draw.integers(-noise, noise + 1, (6, 1, 8, 8))
+    save_file({"examples": examples.astype(np.uint8)}, run / "images.safetensors")
+    return run
+
+
+def test_sets_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+    """siteA/images and siteB/images: as many images of each class, and others."""
+    one = make_set(tmp_path / "a", "siteA/images", 32 * "a", pictures=1)
+    other = make_set(tmp_path / "b", "siteB/images", 32 * "b", pictures=2)
+    with pytest.raises(
+        UsageError, match=r"siteA/images and siteB/images hold other pixels \(fingerprints a{8} and b{8}\)"
+    ):
+        compare(open_sides([one, other]))
+    unlike = {"class_names": ["cat", "owl"], "counts": [300, 301]}
+    for number, (key, words) in enumerate((("class_names", "other classes"), ("counts", "other numbers of images"))):
+        more = {key: unlike[key]}
+        run = make_set(tmp_path / f"c{number}", "siteB/images", "", pictures=2, **more)
+        with pytest.raises(UsageError, match=f"siteA/images and siteB/images have {words}"):
+            compare(open_sides([one, run]))
+
+
+def test_copies_of_the_same_images_are_the_same(tmp_path: Path) -> None:
+    one = make_set(tmp_path / "a", "siteA/images", 32 * "a", pictures=1)
+    moved = make_set(tmp_path / "b", "elsewhere/renamed", 32 * "a", pictures=1)
+    again = make_set(tmp_path / "c", "lossy/images", 32 * "c", pictures=1, noise=8)
+    old = make_set(tmp_path / "d", "before/images", "", pictures=2)
+    assert [found.n for found in compare(open_sides([one, moved, again, old]))] == [N, N, N]
+
+
 def test_a_classifier_is_not_compared_with_the_neighbours_of_features(tmp_path: Path) -> None:
     right = np.arange(N) < 200
     trained, pretrained = make_run(tmp_path / "a", right), make_run(tmp_path / "ssl", ~right)

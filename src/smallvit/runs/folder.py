@@ -87,13 +87,11 @@ class RunFolder:
     @property
     def has_groups(self) -> bool:
         """Whether its images come in groups, as far as the folder tells: images of one are not independent."""
-        parts = self.read("split.json", "parts")["parts"].values() if (self.path / "split.json").is_file() else ()
         judged = self.results["parts"].values() if self.finished else ()
-        return (
-            bool(self.recipe.data.groups)
-            or any("groups" in str(part.get("how", "")) for part in parts)
-            or any(part.get("groups") for part in judged)
-        )
+        if told := [part for part in judged if part.get("groups")]:
+            return any(part["groups"] < part["n"] for part in told)
+        parts = self.read("split.json", "parts")["parts"].values() if (self.path / "split.json").is_file() else ()
+        return bool(self.recipe.data.groups) or any("groups" in str(part.get("how", "")) for part in parts)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 
 from smallvit.errors import UsageError
 from smallvit.evaluation.measures import Measured, measures
+from smallvit.report.collect import read_images
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.stored_answers import read_answers
 
 SAME_IMAGES = "train both on the same data with the same --test, --val and --folds"
+SAVED_ANEW = (
+    0.25  # a picture differs from itself, saved with losses, by less than this share of how two pictures differ
+)
+NONE = np.zeros((0, 0, 0, 0), np.uint8)
 
 
 class Said(NamedTuple):
@@ -50,11 +55,8 @@ def same_images(first: RunFolder, second: RunFolder) -> Pair:
             f"{first.path} was judged by its {judges[0]} and {second.path} by its {judges[1]}: train from the pretrained "
             "one with --init and compare that, or compare both by `smallvit probe`"
         )
-    sources = [Path(run.recipe.data.source).name for run in (first, second)]
-    if sources[0] != sources[1]:
-        raise UsageError(
-            f"{first.path} and {second.path} were judged on other images: {' and '.join(sources)}; {SAME_IMAGES}"
-        )
+    if others := _other_sets(first, second):
+        raise UsageError(f"{first.path} and {second.path} were judged on other images: {others}; {SAME_IMAGES}")
     shared = np.intersect1d(said.rows_N, other.rows_N)
     if len(shared) < max(len(said.rows_N), len(other.rows_N)):
         raise UsageError(
@@ -64,6 +66,43 @@ def same_images(first: RunFolder, second: RunFolder) -> Pair:
     if (said.labels_N != other.labels_N).any():
         raise UsageError(f"{first.path} and {second.path} give the same images other classes")
     return Pair(said.labels_N, said.probabilities_NK, other.probabilities_NK)
+
+
+def _other_sets(first: RunFolder, second: RunFolder) -> str:
+    """What shows that two runs have other image sets, in words; empty where nothing does.
+
+    The fingerprint tells where both took their images alike: the same pixels and labels, wherever they lie; files that were
+    saved anew with losses have another, and look the same. Else it is the name of the set, its classes and how many images
+    each has; a path says nothing, for sets are moved and copied.
+    """
+    one, other = first.recipe.data, second.recipe.data
+    taken = [(data.cache_size, data.fit, data.in_chans, data.white) for data in (one, other)]
+    if one.fingerprint and other.fingerprint and taken[0] == taken[1]:
+        if one.fingerprint == other.fingerprint or _look_alike(first, second):
+            return ""
+        digests = " and ".join(data.fingerprint[:8] for data in (one, other))
+        return f"{one.source} and {other.source} hold other pixels (fingerprints {digests})"
+    names = [Path(data.source).name for data in (one, other)]
+    if names[0] != names[1]:
+        return " and ".join(names)
+    splits = [run.read("split.json") if (run.path / "split.json").is_file() else {} for run in (first, second)]
+    for key, words in (("class_names", "other classes"), ("counts", "other numbers of images in their classes")):
+        if all(key in split for split in splits) and splits[0][key] != splits[1][key]:
+            return f"{one.source} and {other.source} have {words}"
+    return ""
+
+
+def _look_alike(first: RunFolder, second: RunFolder) -> bool:
+    """Whether the pictures that both stored of the same training rows are nearly the same, measured by how other ones differ."""
+    if not all((run.path / "split.json").is_file() for run in (first, second)):
+        return False
+    splits = [run.read("split.json", "class_names", "parts") for run in (first, second)]
+    trained = [(split["class_names"], split["parts"]["train"]["rows"]) for split in splits]
+    own_NCSS, other_NCSS = (read_images(run.path).get("examples", NONE).astype(np.float32) for run in (first, second))
+    if trained[0] != trained[1] or own_NCSS.shape != other_NCSS.shape or len(own_NCSS) < 2:
+        return False
+    between = np.abs(own_NCSS - np.roll(other_NCSS, 1, axis=0)).mean()
+    return bool(np.abs(own_NCSS - other_NCSS).mean() < SAVED_ANEW * between)
 
 
 def read_said(run: RunFolder) -> Said:
