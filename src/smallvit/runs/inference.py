@@ -11,7 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from smallvit.console import warn
 from smallvit.data.groups import with_groups
@@ -128,10 +131,23 @@ def evaluate(
     if judged.own and _was_left_out(path, judged.part):
         about_it = about_folds(judged, runs, read_answers(path), predictor.class_names)
         return fold_results(path)["parts"][judged.part] | {"judged": about_it}
-    with computing(threads or run.threads):
-        logits_NK = predictor.logits(judged.images, judged.rows)
-    scores = summary(logits_NK, judged.labels, predictor.class_names, groups_N=judged.groups)
+    scores, logits_NK = _judge(predictor, judged, threads or run.threads)
     return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
+
+
+def judge_as_one(folder: str | Path, part: str) -> tuple[dict[str, Any], NDArray[np.bool_]]:
+    """Scores of a group on a part that its models share, as `evaluate` has them, and (N,) which images it labels correctly."""
+    path = Path(folder)
+    run = evaluated_runs(path)[0]
+    predictor, judged = open_model(path, "auto"), own_images(path, run, part)
+    scores, logits_NK = _judge(predictor, judged, run.threads)
+    return scores, (logits_NK.argmax(1) == judged.labels).numpy()
+
+
+def _judge(predictor: Predictor | Ensemble, judged: Judged, threads: int) -> tuple[dict[str, Any], Tensor]:
+    with computing(threads):
+        logits_NK = predictor.logits(judged.images, judged.rows)
+    return summary(logits_NK, judged.labels, predictor.class_names, groups_N=judged.groups), logits_NK
 
 
 def _was_left_out(path: Path, part: str) -> bool:

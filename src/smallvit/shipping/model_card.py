@@ -12,9 +12,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from smallvit.console import duration
+from smallvit.console import duration, several
 from smallvit.evaluation.classes import MEASURES, about_groups, with_interval, worst_classes
-from smallvit.recipe import resolved
+from smallvit.evaluation.floors import beside
+from smallvit.recipe import flat, resolved
 from smallvit.report.verdict import (
     PART_WORDS,
     about_part,
@@ -26,7 +27,7 @@ from smallvit.report.verdict import (
     state_of_folds,
 )
 from smallvit.runs.folder import RunFolder
-from smallvit.runs.inference import evaluate
+from smallvit.runs.inference import judge_as_one
 from smallvit.runs.members import fold_results, is_folds
 from smallvit.runs.stored_findings import read_findings
 from smallvit.shipping.agreement import Agreement
@@ -36,6 +37,7 @@ from smallvit.shipping.formats import Shipment
 from smallvit.shipping.request import Request
 
 MOST_CLASSES, WORST, FEW_IMAGES = 100, 5, 100
+FROM_NOTHING = "nothing: no pretrained weights"
 
 
 def card(request: Request, shipped: Shipment, agreement: Agreement) -> str:
@@ -62,6 +64,7 @@ def card(request: Request, shipped: Shipment, agreement: Agreement) -> str:
         findings=_findings(request),
         agreement=agreement.sentence,
         trained=_trained(run, results),
+        from_scratch=_start(run).endswith(FROM_NOTHING),
         limits=_limits(results, judged),
         front_matter=_front_matter(recipe.model.name, results, Path(recipe.data.source).name),
         percent=percent,
@@ -79,9 +82,11 @@ def _results(request: Request) -> dict[str, Any]:
     """Of the run; of folds together; of seeds that answer as one, judged now, for each was judged alone."""
     if is_folds(request.source):
         return fold_results(request.source)
-    results = dict(request.runs[0].results)
+    first = request.runs[0]
+    results = dict(first.results)
     if len(request.runs) > 1 and (part := results["evaluated_part"]):
-        results["parts"] = {part: evaluate(request.source, part)}
+        scores, right_N = judge_as_one(request.source, part)
+        results |= {"parts": {part: scores}, "floors": beside(first.read("floors.json"), right_N)}
     return results
 
 
@@ -134,13 +139,48 @@ def _findings(request: Request) -> list[str] | None:
 def _trained(run: RunFolder, results: Mapping[str, Any]) -> list[str]:
     recipe, machine = run.recipe, run.read("env.json")
     versions = ", ".join(f"{name} {machine[name]}" for name in ("smallvit", "torch", "timm") if name in machine)
-    started = "another model's weights" if recipe.model.init else "nothing: no pretrained weights"
     return [
-        f"{resolved(recipe.epochs):,} epochs in {duration(results['timing']['train_seconds'])}, seed {recipe.seed}",
-        f"started from {started}",
+        f"{_length(run)} in {duration(results['timing']['train_seconds'])}, seed {recipe.seed}",
+        f"started from {_start(run)}",
         f"{versions}; {machine.get('cpu', '') or machine.get('platform', '')}, {run.device}",
         f"exported by smallvit {metadata.version('smallvit')}",
     ]
+
+
+def _length(run: RunFolder) -> str:
+    """What was trained, which a budget may have changed since it was planned; as planned where no records are left."""
+    records = run.metrics
+    if not records:
+        return several(resolved(run.recipe.epochs), "epoch")
+    epochs, steps = (max(record.get(key, 0) for record in records) for key in ("epoch", "step"))
+    return f"{several(epochs + 1, 'epoch')} ({several(steps, 'step')})"
+
+
+def _start(run: RunFolder) -> str:
+    """What there was before the first step. A run that was trained longer goes on from another: back to the first of them."""
+    recipe, before = run.recipe, run.recipe.continued.steps
+    passed: set[Path] = set()
+    while recipe.continued.file:
+        file = Path(recipe.continued.file)
+        folder = file.parent.parent if file.parent.name == "state" else file.parent
+        if folder in passed or not (folder / "recipe.json").is_file():
+            break
+        passed.add(folder)
+        recipe = RunFolder(folder).recipe
+    asked = flat(
+        run.read("recipe.json").get("asked", {})
+    )  # a run that was trained longer has what the first was asked for
+    if recipe.model.init or (recipe.continued.file and asked.get("model.init")):
+        began = "another model's weights"
+    elif recipe.continued.file:
+        return (
+            f"where an earlier run stood after {several(before, 'step')}; how that started is not known, for it is gone"
+        )
+    else:
+        began = FROM_NOTHING
+    return (
+        f"where an earlier run stood after {several(before, 'step')}, which started from {began}" if before else began
+    )
 
 
 def _limits(results: Mapping[str, Any], judged: Mapping[str, Any]) -> list[str]:
