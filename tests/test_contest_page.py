@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from helpers import PROJECT
 
@@ -78,6 +79,12 @@ def test_what_attention_brings_by_images_and_time(tmp_path: Path) -> None:
     ]
 
 
-def test_the_page_says_what_the_store_holds() -> None:
-    tables = page().stdout.strip()
+@pytest.mark.parametrize("words", [(), ("--store", PROJECT / "docs" / "results" / "contest-900.json")])
+def test_the_page_says_what_the_stores_hold(words: tuple[Any, ...]) -> None:
+    tables = page(*words).stdout.strip()
     assert tables and tables in (PROJECT / "docs" / "results.md").read_text()
+
+
+def test_the_page_says_where_attention_pays() -> None:
+    table = page(program=ATTENTION).stdout.strip()
+    assert table and table in (PROJECT / "docs" / "results.md").read_text()
