@@ -65,6 +65,8 @@ def test_under_fitting_and_learning_by_heart() -> None:
     ):
         assert "neither under-fitting nor learning by heart shows" in said(nothing)["fit"]
     assert "by heart" in said(fit((180, 256), (125, 256)))["fit"], "a gap of 21 points comes before the 70 %"
+    assert "in place of a ViT" not in said(fit((180, 256), (125, 256)))["fit"], "nothing in it attends"
+    assert "in place of a ViT" in said(fit((180, 256), (125, 256)), locality(0.3))["fit"]
     assert "under-fits" in said(fit((64, 256), (13, 256)))["fit"], "of little knowledge a gap says little"
     below = said(fit((195, 256), (179, 256), floor=0.85))["fit"]
     assert "under-fits" in below and "fewer than k-NN on pixels does of images that it has not seen (85%)" in below

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smallvit.report.verdict import Score, against_floors, between, state, state_of_folds
+from smallvit.report.verdict import Score, against_floors, between, run_score, state, state_of_folds
 
 N = 1000
 
@@ -29,6 +29,16 @@ def test_a_mean_over_seeds_is_above_over_seeds_and_over_images() -> None:
     assert against_floors(mean, [floor(80, 30)]).word == "Beats the floors"
     assert against_floors(mean._replace(low=0.58), [floor(80, 30)]).word == "Too close to call"
     assert against_floors(mean._replace(accuracy=0.61, low=0.605), [floor(210, 200)]).word == "Too close to call"
+
+
+def test_one_answer_for_all_images_is_named() -> None:
+    classes = [{"name": "cat", "n": 30}, {"name": "dog", "n": 20}]
+    result = {"n": 50, "accuracy": 0.6, "interval": (0.46, 0.72), "per_class": classes}
+    always = run_score("vit", result | {"confusion": [[30, 0], [20, 0]]})
+    verdict = against_floors(always, [floor(0, 0)])
+    assert verdict.word == "One answer for all" and "vit calls every image cat" in verdict.text
+    assert not run_score("vit", result | {"confusion": [[29, 1], [20, 0]]}).only_answer
+    assert not run_score("vit", result).only_answer, "with very many classes it is not stored"
 
 
 def test_a_run_of_an_earlier_version_is_judged_by_its_intervals() -> None:

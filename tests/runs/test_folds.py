@@ -237,3 +237,10 @@ def test_few_images_are_advised_to_fold(folds: Folds) -> None:
     assert any("300 training images: under 1,000 or so, --folds 5 judges all of them" in said for said in found[None])
     assert not any("--folds" in said for said in found[10])  # there are more
     assert not any("--folds" in said for said in folds.group.runs[0].read("recipe.json")["cautions"])
+
+
+def test_models_that_are_often_wrong_doubt_no_label(tmp_path: Path) -> None:
+    words = ("digits", "--folds", "2", "--epochs", "1", "--per-class", "6", "--model", "vit_pico", "--threads", "1")
+    said = ends_well(run_here("train", *words, "--out", tmp_path / "g")).out
+    assert "no label is called wrong: of models that are right less than 80%" in " ".join(said.split())
+    assert smallvit.Group(tmp_path / "g").results["suspected_labels"] == 0

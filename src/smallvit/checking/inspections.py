@@ -203,7 +203,7 @@ def judged_part(split: Split) -> Iterator[Problem]:
             "small-test",
             f"the {PART_WORDS[name]} part has {several(n, 'image')}: an accuracy near 50 % is known to within "
             f"{100 * half:.0f} points only (95 %)",
-            f"Compare over several seeds and splits, or hold out more, as in --{name} 0.3.",
+            "train --folds 5 judges every image by a model that has not seen it; or compare over several seeds and splits.",
         )
 
 

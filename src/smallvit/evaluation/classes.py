@@ -52,6 +52,13 @@ def about_groups(result: Mapping[str, Any]) -> str:
     )
 
 
+def only_answer(result: Mapping[str, Any]) -> str:
+    """The class that a model names for every image it is shown; empty where it names several, or that was not stored."""
+    rows = result.get("confusion") or []
+    named = [column for column in range(len(rows)) if any(row[column] for row in rows)]
+    return str(result["per_class"][named[0]]["name"]) if len(named) == 1 and len(rows) > 1 else ""
+
+
 def class_sizes(result: Mapping[str, Any]) -> tuple[int, int]:
     """Images of the smallest and the largest class that was judged; 0, 0 where the summary has no classes."""
     counts = [row["n"] for row in result.get("per_class", []) if row["n"]]

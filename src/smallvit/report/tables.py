@@ -126,13 +126,17 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     tell(f"{verdict.word}: {verdict.text}")
     if n := results["suspected_labels"]:
         tell(
-            f"{are(n, 'label')} probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report"
+            f"{are(n, 'label')} probably wrong, the surest first in {folder / 'label-errors.csv'}, with pictures in the report; look "
+            f"before you change one: the models are right {100 * judged['accuracy']:.1f}% of the time"
         )
     else:
         from smallvit.evaluation.label_errors import LEAST_ACCURACY  # and torch, which a table of one run does without
 
         good = judged["accuracy"] >= LEAST_ACCURACY
-        tell("no label is called wrong" + ("" if good else ": models that are wrong more often than right doubt none"))
+        why = (
+            f": of models that are right less than {LEAST_ACCURACY:.0%} of the time most doubts are their own mistakes"
+        )
+        tell("no label is called wrong" + ("" if good else why))
 
 
 def _unjudged(run: RunFolder) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from smallvit.console import several
-from smallvit.evaluation.classes import class_sizes, groups_of, with_interval
+from smallvit.evaluation.classes import class_sizes, groups_of, only_answer, with_interval
 
 PART_WORDS = {
     "test": "test images",
@@ -30,6 +30,7 @@ class Score(NamedTuple):
     cautious_low: float = math.nan  # lower end that also counts the chance in the choice of images
     only: tuple[int, int, int] | None = None  # of a floor: images that the model alone gets right, the floor alone, all
     groups: int = 0  # that the images come in; 0: each is one of its own
+    only_answer: str = ""  # the class that it names for every image, where it does
 
     @property
     def interval(self) -> str:
@@ -49,7 +50,9 @@ def percent(share: float) -> str:
 def run_score(label: str, result: Mapping[str, Any], series: int = 0, folds: int = 0) -> Score:
     """Of one run, or of `folds` that are judged together."""
     low, high = result["interval"]
-    score = Score(label, result["accuracy"], low, high, series, cautious_low=low, groups=groups_of(result))
+    score = Score(
+        label, result["accuracy"], low, high, series, cautious_low=low, groups=groups_of(result), only_answer=only_answer(result)
+    )  # fmt: skip
     return score._replace(replicates=folds, word="fold") if folds else score
 
 
@@ -128,6 +131,13 @@ def against_floors(score: Score, floors: Sequence[Score], pretrained: bool = Fal
             "Features do not beat the floors",
             f"A k-NN on the features is {place} the best simple method on pixels, {floor}. What pretraining is "
             "worth shows when a model is trained from it: smallvit train DATA --init RUN.",
+        )
+    if score.accuracy <= best.accuracy and score.only_answer:
+        return Verdict(
+            "bad",
+            "One answer for all",
+            f"{score.label} calls every image {score.only_answer}: it has learned nothing that tells classes apart, and is {place} the "
+            f"best simple method, {floor}. Train longer first (--budget, --epochs).",
         )
     if score.accuracy <= best.accuracy:
         return Verdict(

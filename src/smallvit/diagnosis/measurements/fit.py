@@ -54,10 +54,14 @@ class Fit(Measurement):
                 1.0 - 0.4 * numbers["train_accuracy"],  # before all else
             )
         if _by_heart(fit):
+            attends = "locality" in findings
+            other_model = (
+                " and, in place of a ViT, a model with more built in (conv_nano, dhvt_nano)" if attends else ""
+            )
             return Said(
                 f"it labels {train} correctly, but {other}",
-                "it learns images by heart; more images, stronger augmentation (--set augment.randaugment=2), --mixup and, in place "
-                "of a ViT, a model with more built in (conv_nano, dhvt_nano) help",
+                "it learns images by heart; more images, stronger augmentation (--set augment.randaugment=2), "
+                f"--mixup{other_model} help",
                 min(1.0, 0.5 + numbers["gap"]),
             )
         return Said(
