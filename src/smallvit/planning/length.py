@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from smallvit.console import several
 from smallvit.errors import UsageError
+from smallvit.planning.cautions import FEW_EPOCHS
 from smallvit.planning.choices import Choices
 from smallvit.planning.member import usual_samples
 from smallvit.planning.resolve import resolve_epochs
@@ -142,11 +143,12 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
     looks = _affordable_looks(choices, seconds, seconds_of_a_look(training, cost))
     steps = steps_within(training, cost, seconds, looks)
     if steps < 1:
-        one = seconds_of(training, cost, 1, 1)
-        enough = math.ceil(budget + (one - seconds) * max(1, clock.turns) / (AIM * clock.share))
+        one, some = (seconds_of(training, cost, epochs, 1) for epochs in (1, FEW_EPOCHS))
+        enough = math.ceil(budget + (some - seconds) * max(1, clock.turns) / (AIM * clock.share))
+        alone = ", or give --threads 1 where other work goes on beside it" if choices["threads"] > 1 else ""
         raise UsageError(
             f"the budget of {budget:.0f} s leaves {max(0, seconds):.0f} s for training, but one epoch of {several(an_epoch, 'step')} "
-            f"takes about {one:.1f} s: raise --budget to {enough}s, or take fewer images or a smaller model"
+            f"takes about {one:.1f} s: raise --budget to {enough}s for {FEW_EPOCHS} of them, or take fewer images or a smaller model{alone}"
         )
     why = f"a budget of {budget:.0f} s: {cost}, {several(an_epoch, 'step')} an epoch, {seconds:.0f} s for them"
     choices.choose("epochs", math.ceil(steps / an_epoch), why)
