@@ -34,6 +34,7 @@ LEVEL = 0.05  # p below which a difference is called real
 POWER = 0.8  # chance that so many seeds would show a difference of this size
 MOST_SEEDS = 1000
 MOST_TOLD = 5  # keys in which two recipes differ
+FAR_APART = 2  # times as many epochs
 SAME_ANYWAY = {"seed", "threads", "device", "model.init_digest"}  # they make no other method
 
 GROUPED = (
@@ -155,13 +156,26 @@ def differing(first: Side, second: Side) -> list[Differing]:
 
 
 def what_else(first: Side, second: Side) -> str:
-    """What was asked for differently, where it is more than one thing: then none of them has made the difference alone."""
+    """What was asked for differently, where it is more than one thing: then none of them has made the difference alone.
+
+    And how long each was trained, where a time was given and one saw its images far more often in it.
+    """
     found = differing(first, second)
     if len(found) < 2:
-        return ""
+        return _lengths(first, second)
     told = [f"{key} ({own} and {other})" for key, own, other in found[:MOST_TOLD]]
     more = f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
     return f"They differ in {', '.join(told)}{more}: which of these made the difference, this does not tell."
+
+
+def _lengths(first: Side, second: Side) -> str:
+    """Empty where the epochs were asked for, or are not far apart."""
+    recipes = [next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in (first, second)]
+    epochs = [recipe["resolved"].get("epochs") or 0 for recipe in recipes]
+    if any("epochs" in recipe["asked"] for recipe in recipes) or max(epochs) < FAR_APART * max(1, min(epochs)):
+        return ""
+    each = [f"{side.name} for {several(count, 'epoch')}" for side, count in zip((first, second), epochs, strict=True)]
+    return f"In their time {each[0]} and {each[1]} were trained: the longer one has seen its images far more often."
 
 
 # ---- replicates --------------------------------------------------------------------------------------
