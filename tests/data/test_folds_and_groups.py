@@ -20,6 +20,8 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split, make_split
 from smallvit.errors import DataError, UsageError
+from smallvit.planning.flags import make_recipe
+from smallvit.planning.plan import make_plan
 from smallvit.recipe import DataSpec, build_recipe
 
 
@@ -172,6 +174,11 @@ def test_a_column_of_a_table(tmp_path: Path) -> None:
     table.write_text("\n".join(["path,label,group", *lines]))
     images = open_source(str(table)).load(12, "crop", 3)
     assert images.groups[:2] == ("p1", "p1") and images.groups[4:] == ("p2", "p2")
+    choices = {
+        one.key: one.why
+        for one in make_plan(make_recipe(data=table, model="vit_pico", epochs=1), with_floors=False).choices
+    }
+    assert choices["data.test"] == "a share of the 4 groups, each of them whole"
     assert len(set(images.groups)) == 4  # an empty field: a group of its own
     with pytest.raises(UsageError, match="has a column group already"):
         with_groups(images, "a")

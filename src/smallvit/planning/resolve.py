@@ -105,7 +105,9 @@ def resolve_split(choices: Choices, images: ImageSet) -> None:
     if len(images.class_names) == 1:
         for part in ("test", "val"):
             choices.choose(f"data.{part}", "none", "there are no classes to judge by")
-    why = {float: "a share of every class", str: f"the source has {', '.join(images.parts) or 'no parts'}"}
+    groups = len(set(images.groups))
+    share = f"a share of the {groups:,} groups, each of them whole" if groups else "a share of every class"
+    why = {float: share, str: f"the source has {', '.join(images.parts) or 'no parts'}"}
     spec = choices.recipe.data
     test = auto_test(images, spec)
     judged_anyway = spec.folds and test == "none"
