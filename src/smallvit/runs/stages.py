@@ -101,7 +101,7 @@ class Stages:
                 self.write(prepared.plan, {path: homes[path.parent] for path in paths})
                 self.save(folder)
             else:  # what an earlier session has trained is gone of the budget
-                trained = sum(train_seconds(RunFolder(path)) for path in paths)
+                trained = sum(train_seconds(path) for path in paths)
                 self.clock.started -= trained * (self.clock.turns or 1) / len(paths)
             self.prepared = None
             try:

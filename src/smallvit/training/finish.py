@@ -61,7 +61,7 @@ def finish(
         "calibration": measured,
         "weights": header["weights"],
         **({"collapse": collapse} if collapse else {}),
-        "timing": {"train_seconds": train_seconds(run)},
+        "timing": {"train_seconds": train_seconds(run.path)},
         "model": {
             "name": t.recipe.model.name,
             "parameters": count_parameters(t.evaluated),

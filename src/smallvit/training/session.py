@@ -20,7 +20,6 @@ from smallvit.console import bar, say
 from smallvit.errors import Collapsed, Diverged, Interrupted
 from smallvit.recipe import resolved
 from smallvit.runs.atomic import append_line, write_text
-from smallvit.runs.folder import RunFolder
 from smallvit.runs.stored import read_records
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.heap import freed_memory_kept
@@ -59,7 +58,7 @@ def run_session(folder: Path, t: Training, logs: list[Log], spent: float = 0.0) 
         save_state(state, t)
     if t.world.writes:
         _forget_after(folder / "metrics.jsonl", t.done)
-        recorder.trained_before = train_seconds(RunFolder(folder))
+        recorder.trained_before = train_seconds(folder)
     saved = time.monotonic()
     with computing(resolved(t.recipe.threads)), stop_signals() as stop, bar("training", t.total, t.done) as advance:
         for tick in train(t):
@@ -236,10 +235,10 @@ class Recorder:
         )
 
 
-def train_seconds(run: RunFolder) -> float:
+def train_seconds(folder: Path) -> float:
     """Time spent in training, over all sessions. In records of earlier versions each session began at 0 again."""
     total = last = 0.0
-    for record in run.metrics:
+    for record in read_records(folder / "metrics.jsonl"):
         total += record["seconds"] - last if record["seconds"] >= last else record["seconds"]
         last = record["seconds"]
     return round(total, 2)
