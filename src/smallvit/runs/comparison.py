@@ -146,13 +146,18 @@ class Differing(NamedTuple):
 
 def differing(first: Side, second: Side) -> list[Differing]:
     """What was asked for differently."""
-    recipes = [next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in (first, second)]
+    recipes = _recipes(first, second)
     asked, resolved = ([flat(recipe[key]) for recipe in recipes] for key in ("asked", "resolved"))
     return [
         Differing(key, brief(resolved[0].get(key)), brief(resolved[1].get(key)))
         for key in dict.fromkeys([*asked[0], *asked[1]])
         if key not in SAME_ANYWAY and all(own.get(key) != other.get(key) for own, other in (asked, resolved))
     ]
+
+
+def _recipes(*sides: Side) -> list[dict[str, Any]]:
+    """As asked for and as resolved, of one run of each: others of a side differ in seed or fold."""
+    return [next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in sides]
 
 
 def what_else(first: Side, second: Side) -> str:
@@ -170,7 +175,7 @@ def what_else(first: Side, second: Side) -> str:
 
 def _lengths(first: Side, second: Side) -> str:
     """Empty where the epochs were asked for, or are not far apart."""
-    recipes = [next(iter(side.runs.values())).read("recipe.json", "asked", "resolved") for side in (first, second)]
+    recipes = _recipes(first, second)
     epochs = [recipe["resolved"].get("epochs") or 0 for recipe in recipes]
     if any("epochs" in recipe["asked"] for recipe in recipes) or max(epochs) < FAR_APART * max(1, min(epochs)):
         return ""

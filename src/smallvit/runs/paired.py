@@ -15,9 +15,8 @@ from smallvit.runs.folder import RunFolder
 from smallvit.runs.stored_answers import read_answers
 
 SAME_IMAGES = "train both on the same data with the same --test, --val and --folds"
-SAVED_ANEW = (
-    0.25  # a picture differs from itself, saved with losses, by less than this share of how two pictures differ
-)
+# A picture differs from itself, saved with losses, by less than this share of how two pictures differ.
+SAVED_ANEW = 0.25
 NONE = np.zeros((0, 0, 0, 0), np.uint8)
 
 

@@ -35,6 +35,7 @@ from smallvit.shipping.answer import members_of, temperature_of
 from smallvit.shipping.example import is_ours, render
 from smallvit.shipping.formats import Shipment
 from smallvit.shipping.request import Request
+from smallvit.training.initial import folder_of_start
 
 MOST_CLASSES, WORST, FEW_IMAGES = 100, 5, 100
 FROM_NOTHING = "nothing: no pretrained weights"
@@ -161,15 +162,14 @@ def _start(run: RunFolder) -> str:
     recipe, before = run.recipe, run.recipe.continued.steps
     passed: set[Path] = set()
     while recipe.continued.file:
-        file = Path(recipe.continued.file)
-        folder = file.parent.parent if file.parent.name == "state" else file.parent
+        folder = folder_of_start(Path(recipe.continued.file))
         if folder in passed or not (folder / "recipe.json").is_file():
             break
         passed.add(folder)
         recipe = RunFolder(folder).recipe
     asked = flat(
         run.read("recipe.json").get("asked", {})
-    )  # a run that was trained longer has what the first was asked for
+    )  # of a run that was trained longer: what the first was asked for
     if recipe.model.init or (recipe.continued.file and asked.get("model.init")):
         began = "another model's weights"
     elif recipe.continued.file:

@@ -75,15 +75,16 @@ def already_seen(file: Path, data: DataSpec, images: ImageSet, parts: dict[str, 
     """
     counts = torch.bincount(images.labels_N, minlength=len(images.class_names)).tolist()
     told: dict[Path, list[str]] = {}  # by run: each is asked once, whatever it says it started from
-    while (folder := _folder_of(file)) not in told and (folder / "recipe.json").is_file():
+    while (folder := folder_of_start(file)) not in told and (folder / "recipe.json").is_file():
         run, told[folder] = RunFolder(folder), []
         recipe, split = run.recipe, run.read("split.json", "parts", "class_names")
         own = (recipe.data.source, recipe.data.lists) == (data.source, data.lists)
-        if own and tuple(split["class_names"]) == images.class_names and split.get("counts", counts) != counts:
+        own = own and tuple(split["class_names"]) == images.class_names
+        if own and split.get("counts", counts) != counts:
             told[folder].append(
                 f"{data.source} has changed since {folder} was trained on it, and what that has seen cannot be told"
             )
-        elif own and tuple(split["class_names"]) == images.class_names:
+        elif own:
             trained = torch.tensor(split["parts"]["train"]["rows"], dtype=torch.int64)
             for part, rows in parts.items():
                 if seen := int(torch.isin(rows, trained).sum()):
@@ -96,7 +97,7 @@ def already_seen(file: Path, data: DataSpec, images: ImageSet, parts: dict[str, 
     return ", ".join(words for of_run in told.values() for words in of_run)
 
 
-def _folder_of(file: Path) -> Path:
+def folder_of_start(file: Path) -> Path:
     """The run that a model, or the state of its training, lies in."""
     return file.parent.parent if file.parent.name == "state" else file.parent
 
