@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from smallvit.checking import rules
-from smallvit.checking.inspections import PART_WORDS
 from smallvit.checking.near_duplicates.search import MOST_PICTURES, RUNGS, SMALLEST_SIDE, Duplicates
 from smallvit.checking.rules import Problem, problem, share
 from smallvit.console import are
 from smallvit.data.imageset import ImageSet
-from smallvit.data.split import Split
+from smallvit.data.split import PART_ADJECTIVES, Split
 
 
 def copies(images: ImageSet, split: Split | None, duplicates: Duplicates, same_bytes: Set[int]) -> Iterator[Problem]:
@@ -27,7 +26,7 @@ def copies(images: ImageSet, split: Split | None, duplicates: Duplicates, same_b
         extra = sum(len(group) - 1 for group in inside)
         bytewise_count = sum(row in same_bytes for group in inside for row in group)
         where = Counter(part_of.get(group[0], "") for group in inside)
-        places = ", ".join(f"{n:,} in the {PART_WORDS[p]} part" for p, n in where.items() if p) or "no parts"
+        places = ", ".join(f"{n:,} in the {PART_ADJECTIVES[p]} part" for p, n in where.items() if p) or "no parts"
         bytewise = f"; {are(bytewise_count, 'file')} byte for byte the same as another" if bytewise_count else ""
         yield problem(
             "duplicates",
@@ -64,8 +63,8 @@ def _leak(
     )
     yield problem(
         "leak",
-        f"{are(len(pairs), PART_WORDS[later] + ' image', total)} ({share(len(pairs), total)}) also in the "
-        f"{PART_WORDS[earlier]} part: {identical:,} identical, {len(pairs) - identical:,} nearly",
+        f"{are(len(pairs), PART_ADJECTIVES[later] + ' image', total)} ({share(len(pairs), total)}) also in the "
+        f"{PART_ADJECTIVES[earlier]} part: {identical:,} identical, {len(pairs) - identical:,} nearly",
         advice,
         [_pair(images, exact, *pair) for pair in pairs],
     )

@@ -16,13 +16,10 @@ from smallvit.checking.survey import File, Survey
 from smallvit.console import are, several
 from smallvit.data.files import MOST_BROKEN
 from smallvit.data.imageset import ImageSet
-from smallvit.data.split import Split
+from smallvit.data.split import PART_ADJECTIVES, Split
 from smallvit.evaluation.statistics import wilson
 from smallvit.models.features import Backbone
 from smallvit.recipe import Recipe, resolved
-
-PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
-
 
 # ---- files -------------------------------------------------------------------------------------------
 
@@ -201,7 +198,7 @@ def judged_part(split: Split) -> Iterator[Problem]:
     if (half := (high - low) / 2) > rules.WIDEST_INTERVAL:
         yield problem(
             "small-test",
-            f"the {PART_WORDS[name]} part has {several(n, 'image')}: an accuracy near 50 % is known to within "
+            f"the {PART_ADJECTIVES[name]} part has {several(n, 'image')}: an accuracy near 50 % is known to within "
             f"{100 * half:.0f} points only (95 %)",
             "train --folds 5 judges every image by a model that has not seen it; or compare over several seeds and splits.",
         )

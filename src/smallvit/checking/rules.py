@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 Severity = Literal["error", "warning", "note"]
 
 MOST_CONFLICTS = 0.01  # share of images that are under two labels
-MOST_IMBALANCE = 10  # times as many training images in the largest class as in the smallest
+MOST_IMBALANCE = 5  # times as many training images in the largest class as in the smallest
 FEW_IMAGES = 10  # training images of a class
 WIDEST_INTERVAL = 0.10  # half of the 95 % interval, at the accuracy where it is widest
 MOST_SIZE_SPREAD = 4  # times between the small and the large shorter sides (5th and 95th percentile)

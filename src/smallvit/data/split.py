@@ -23,6 +23,7 @@ from smallvit.recipe import DataSpec
 
 TEST_SHARE = 0.2
 VAL_SHARE = 0.15
+PART_ADJECTIVES = {"train": "training", "val": "validation", "test": "test", "left_out": "left-out"}  # ... images
 NONE = torch.zeros(0, dtype=torch.int64)
 
 

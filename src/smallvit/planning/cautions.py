@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-from smallvit.console import several
+from smallvit.console import are, several
 from smallvit.data.imageset import ImageSet
-from smallvit.data.split import Split
+from smallvit.data.split import PART_ADJECTIVES, Split
+from smallvit.data.twins import twins
 from smallvit.objectives.base import objectives
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.selection import LOOKS, standard_error
 
 FEW_EPOCHS = 10
 FEW_TEST_IMAGES = 50
+FEW_TEST_GROUPS = 10
+COPIES = 0.005  # of the images that judge: fewer move an accuracy by less than it is known to
 FEW_TO_SELECT = 200  # their accuracy is known to within three points or so
 FEW_TRAINING_IMAGES = 1000  # below, none can be spared, and folds cost minutes
 
@@ -41,8 +45,8 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{', '.join(lonely[:3])}{more}: one training image; a class is learned from several: add images, or leave the "
             "class out"
         )
-    if torn := _torn_groups(images, split):
-        yield torn
+    yield from _torn_groups(images, split)
+    yield from _copies(images, split)
     if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe):
         yield (
             f"{several(len(split.train), 'training image')}: under {FEW_TRAINING_IMAGES:,} or so, --folds 5 judges all of them, each by a model "
@@ -53,6 +57,12 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{several(len(split.test), 'test image')}: the accuracy will be known to within about "
             f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
         )
+    elif images.groups and 0 < (judging := len(_groups_of(images, split.test))) < FEW_TEST_GROUPS:
+        yield (
+            f"the {several(len(split.test), 'test image')} are of {several(judging, 'group')}, and images of one group are right or wrong "
+            "together: the accuracy will be known as badly as by so few cases; hold out more (--test 0.3), or --folds 5, "
+            "by which every group judges once"
+        )
 
 
 def _may_fold(recipe: Recipe) -> bool:
@@ -61,15 +71,31 @@ def _may_fold(recipe: Recipe) -> bool:
     return not (data.folds or data.per_class or data.fraction) and objectives()[recipe.objective.name].classifies
 
 
-def _torn_groups(images: ImageSet, split: Split) -> str:
+def _groups_of(images: ImageSet, rows: Tensor) -> set[str]:
+    return {images.groups[row] for row in rows.tolist()}
+
+
+def _torn_groups(images: ImageSet, split: Split) -> Iterator[str]:
     """What we hold out never tears a group apart; the parts that a source comes with may."""
     if not images.groups:
-        return ""
-    trained = {images.groups[row] for row in split.train.tolist()}
+        return
+    trained = _groups_of(images, split.train)
     for part, rows in split.judged.items():
-        if torn := {images.groups[row] for row in rows.tolist()} & trained:
-            return (
+        if torn := _groups_of(images, rows) & trained:
+            yield (
                 f"{len(torn):,} of the groups in the {part} part have training images, too, as {min(torn)}: the accuracy will be too "
                 "good; put each into one part, or leave the division to smallvit"
             )
-    return ""
+            return
+
+
+def _copies(images: ImageSet, split: Split) -> Iterator[str]:
+    """Of the part that counts, images that were learnt by heart; `check` finds those that are nearly the same, too."""
+    part, rows = next(iter(split.judged.items()), ("", split.test))
+    found = twins(images.images_NCSS, rows, split.train)
+    if found and len(found) >= COPIES * len(rows):
+        (row, twin), *_ = found.items()
+        yield (
+            f"{are(len(found), f'{PART_ADJECTIVES[part]} image', len(rows))} also among those that train, pixel for pixel, as "
+            f"{images.files[row]} and {images.files[twin]}: the accuracy will be too good; `smallvit check` lists them all"
+        )

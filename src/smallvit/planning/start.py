@@ -6,7 +6,7 @@ from pathlib import Path
 
 from smallvit.console import warn
 from smallvit.data.imageset import ImageSet
-from smallvit.data.split import Split
+from smallvit.data.split import PART_ADJECTIVES, Split
 from smallvit.evaluation.model_file import digest, model_file
 from smallvit.models.aliases import HYBRIDS, architecture
 from smallvit.models.transfer import Transfer
@@ -51,7 +51,7 @@ def _warn_of_start(recipe: Recipe, images: ImageSet, split: Split) -> str:
 
 
 def warn_of_seen(file: Path, recipe: Recipe, images: ImageSet, split: Split) -> str:
-    held_out = {"validation": split.val, "test": split.test, "left-out": split.left_out}
+    held_out = {PART_ADJECTIVES[part]: rows for part, rows in split.judged.items()}
     seen = already_seen(file, recipe.data, images, held_out)
     if seen:
         warn(f"{seen}: the result may be too good. Give both commands the same --test and --val")

@@ -1,0 +1,60 @@
+"""What is said before the start, because it will spoil the result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from smallvit.data.imageset import ImageSet
+from smallvit.data.split import make_split
+from smallvit.data.twins import twins
+from smallvit.planning.cautions import cautions
+from smallvit.recipe import DataSpec, Recipe, build_recipe
+
+RECIPE: Recipe = build_recipe(overrides={"epochs": 50, "data.per_class": 1000})
+
+
+def noise(n: int) -> ImageSet:
+    images_NCSS = torch.randint(256, (n, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    files, labels_N = tuple(f"{number}.png" for number in range(n)), torch.arange(n) % 2
+    parts = {"train": torch.arange(n // 2), "test": torch.arange(n // 2, n)}
+    return ImageSet(images_NCSS, labels_N, ("cat", "dog"), parts, files, "photos", "")
+
+
+def said(images: ImageSet) -> list[str]:
+    return list(cautions(RECIPE, images, make_split(images, DataSpec())))
+
+
+def copied(images: ImageSet, twin_of: dict[int, int]) -> ImageSet:
+    pixels_NCSS = images.images_NCSS[torch.arange(len(images))].clone()
+    for row, source in twin_of.items():
+        pixels_NCSS[row] = pixels_NCSS[source]
+    return replace(images, images_NCSS=pixels_NCSS)
+
+
+def test_images_that_judge_and_train() -> None:
+    images = noise(400)
+    assert said(images) == []
+    assert said(copied(images, {210: 3, 307: 3})) == [
+        "2 of 200 test images are also among those that train, pixel for pixel, as 210.png and 3.png: the accuracy will be "
+        "too good; `smallvit check` lists them all"
+    ]
+    assert said(copied(noise(1200), {700: 3})) == []  # one of 600 moves nothing
+    assert said(copied(images, {1: 3, 210: 320})) == []  # within a part
+
+
+def test_twins_are_the_same_in_every_pixel() -> None:
+    images_NCSS = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
+    images_NCSS[1:4, 0, 0, 0] = 9  # all have the same middle line; three of them the same picture
+    images_NCSS[4, 0, 0, 0] = 8
+    one, other = torch.tensor([0, 3, 4]), torch.tensor([5, 2, 1])
+    assert twins(images_NCSS, one, other) == {3: 2}  # of 0 and 5, all black, neither is a copy
+
+
+def test_a_test_part_of_few_groups() -> None:
+    images = noise(400)
+    few = replace(images, groups=tuple(f"p{number % 4}{number >= 200}" for number in range(400)))
+    (told,) = said(few)
+    assert told.startswith("the 200 test images are of 4 groups") and "--folds 5" in told
+    assert said(replace(images, groups=tuple(f"p{number % 20}{number >= 200}" for number in range(400)))) == []
