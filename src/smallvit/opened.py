@@ -58,6 +58,7 @@ class Run(RunFolder):
     def predict(self, *images: Images, reject: float | None = None) -> list[Prediction]:
         """Label and probabilities of images: files, folders, PIL images, uint8 arrays and tensors, or lists of these.
 
+        A file that cannot be read has a `problem` in place of a label; `predict_proba` raises.
         `reject=0.05`: `unknown` where the model is less sure than `calibrate_rejection(0.05)` found it must be.
         """
         return predict(self.path, images, reject=reject)

@@ -35,6 +35,7 @@ def test_majority_is_that_of_the_training_part() -> None:
     labels = torch.tensor([0] * 15 + [1] * 5 + [1] * 16 + [0] * 4)
     floors = pixel_floors(images, labels, torch.arange(20), torch.arange(20, 40))
     assert floors["majority"]["accuracy"] == 4 / 20  # class 0, though the test part has more of class 1
+    assert floors["majority"]["balanced_accuracy"] == 0.5  # all of one class, none of the other
 
 
 def test_tiny_training_parts() -> None:

@@ -17,6 +17,7 @@ from smallvit.report.calibration_section import reliability_panel
 from smallvit.report.collect import collect
 from smallvit.report.data_section import END_BARS, counts_panel
 from smallvit.report.sections import confused_block
+from smallvit.report.tables import results_table
 from smallvit.report.training_section import course
 
 MakeRun = Callable[..., Run]
@@ -27,7 +28,9 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "report.html"
 
 
-def test_what_counts_every_class_the_same_is_shown(make_run: MakeRun, out: Path) -> None:
+def test_what_counts_every_class_the_same_is_shown(
+    make_run: MakeRun, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plain = read([make_run("a")], out).text
     assert "macro F1 91.0% (85.0% to 95.0%)" in plain and "AUROC 98.0% (97.0% to 99.0%)" in plain
     assert "Classes differ in size" not in plain
@@ -35,6 +38,11 @@ def test_what_counts_every_class_the_same_is_shown(make_run: MakeRun, out: Path)
     text = read([run], out).text
     assert f"{100 * run.results['parts']['test']['balanced_accuracy']:.1f}% (80.0% to 99.0%)" in text
     assert "Classes differ in size. They have 37 to 150 images here" in text
+    floors = {name: floor | {"balanced_accuracy": 0.25} for name, floor in run.results["floors"].items()}
+    rewrite(run, "results.json", floors=floors)
+    assert "of the simple methods majority class is best with 25.0%." in read([run], out).text
+    results_table([run])
+    assert "majority class 25.0%" in " ".join(capsys.readouterr().out.replace("–", " ").split())
     old = read([make_run("c", uneven=True, old=True)], out).text
     assert "balanced accuracy" in old and "80.0% to 99.0%" not in old and "AUROC" not in old
     both = read([make_run("d"), make_run("e", old=True)], out).text

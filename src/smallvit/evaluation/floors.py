@@ -30,7 +30,9 @@ def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Ten
     tied = np.flatnonzero(counts_K == counts_K.max())
     # Of equally frequent classes, as after --per-class, the one that scores best: a floor must not flatter.
     majority = max(tied, key=lambda klass: int((y_test == klass).sum()))
-    floors = {"majority": _entry("majority class", y_test == majority, "the most frequent class of the training part")}
+    floors = {
+        "majority": _entry("majority class", y_test == majority, y_test, "the most frequent class of the training part")
+    }
 
     thin = _thinned(train)
     side = pixel_side(images_NCSS.shape[1], images_NCSS.shape[-1])
@@ -41,12 +43,12 @@ def pixel_floors(images_NCSS: Images, labels_N: Tensor, train: Tensor, test: Ten
         x_train, x_test = (_pixels(images_NCSS, rows, side) for rows in (thin, test))
         advance(SHARES[0], note="k-NN")
         said = neighbours_answers(x_train, y_thin, x_test, k)
-        floors["knn"] = _entry("k-NN on pixels", said.numpy() == y_test, f"k = {k}, {why}")
+        floors["knn"] = _entry("k-NN on pixels", said.numpy() == y_test, y_test, f"k = {k}, {why}")
         advance(SHARES[1], note="logistic regression")
         rounds = rounds_for(len(y_thin.unique()))
         said = logistic_answers(x_train, y_thin, x_test, STRENGTH, rounds)
         why += f", {rounds} rounds" if rounds < MOST_ROUNDS else ""
-        floors["logistic"] = _entry("logistic regression on pixels", said.numpy() == y_test, why)
+        floors["logistic"] = _entry("logistic regression on pixels", said.numpy() == y_test, y_test, why)
         advance(SHARES[2])
     return floors
 
@@ -88,7 +90,16 @@ def beside(floors: dict[str, Any], right_N: np.ndarray) -> dict[str, Any]:
     return found
 
 
-def _entry(label: str, hits_N: np.ndarray, why: str) -> dict[str, Any]:
+def _entry(label: str, hits_N: np.ndarray, labels_N: np.ndarray, why: str) -> dict[str, Any]:
     correct, n = int(hits_N.sum()), len(hits_N)
-    right = np.packbits(hits_N).tobytes().hex()  # which images, for a paired test
-    return {"label": label, "accuracy": correct / n, "interval": wilson(correct, n), "why": why, "n": n, "right": right}
+    counts_K = np.bincount(labels_N)
+    recall_K = np.bincount(labels_N, weights=hits_N)[counts_K > 0] / counts_K[counts_K > 0]
+    return {
+        "label": label,
+        "accuracy": correct / n,
+        "interval": wilson(correct, n),
+        "balanced_accuracy": float(recall_K.mean()),
+        "why": why,
+        "n": n,
+        "right": np.packbits(hits_N).tobytes().hex(),  # which images, for a paired test
+    }

@@ -83,7 +83,7 @@ def _verdicts(headlines: Sequence[tuple[Score, Content]], contents: Sequence[Con
     if len(headlines) > 1 and not compared:
         verdicts.append(between([score for score, _ in headlines]))
     verdicts += [
-        about_balance(score.label, run.result)
+        about_balance(score.label, run.result, run.results.get("floors", {}))
         for score, run in headlines
         if (run.folds or score.replicates == 1) and is_unbalanced(run.result)
     ]

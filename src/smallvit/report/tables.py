@@ -87,7 +87,10 @@ def results_table(runs: Sequence[RunFolder]) -> None:
     _print(table)
     for line in told:
         print(line)
-    _measures_table([(_label(run, runs), result["parts"][part]) for run, result in zip(runs, results, strict=True)])
+    _measures_table(
+        [(_label(run, runs), result["parts"][part]) for run, result in zip(runs, results, strict=True)],
+        results[0]["floors"],
+    )
     _tell_groups(results[0]["parts"][part])
     for run, result in zip(runs, results, strict=True):
         score = run_score(_label(run, runs), result["parts"][part])
@@ -119,7 +122,7 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     if told := few(results["folds"], "fold"):
         tell(told.strip())
     as_one = [("as one model", test)] if test else []
-    _measures_table([("all folds together", judged), *as_one])
+    _measures_table([("all folds together", judged), *as_one], results["floors"])
     _tell_groups(judged)
     score = run_score(model["name"], judged, folds=results["folds"])
     verdict = against_floors(score, floor_scores(results["floors"]))
@@ -150,8 +153,11 @@ def _unjudged(run: RunFolder) -> str:
     )
 
 
-def _measures_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """What counts every class the same, as far as the runs have it: those of version 0.1 have balanced accuracy only."""
+def _measures_table(rows: Sequence[tuple[str, Mapping[str, Any]]], floors: Mapping[str, Any]) -> None:
+    """What counts every class the same, as far as the runs have it: those of version 0.1 have balanced accuracy only.
+
+    Where classes differ in size, that of the floors, too: else it is their accuracy.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -164,8 +170,13 @@ def _measures_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         table.add_column(heading, justify="right" if heading else "left")
     for label, result in rows:
         table.add_row(Text(printable(label)), *(with_interval(result, name, brief=True) for name in names))
+    if unbalanced := is_unbalanced(rows[0][1]):
+        for floor in floors.values():
+            if "balanced_accuracy" in floor:
+                cells = (with_interval(floor, name, brief=True) for name in names)
+                table.add_row(Text(printable(floor["label"])), *cells, style="dim")
     _print(table)
-    if is_unbalanced(rows[0][1]):
+    if unbalanced:
         least, most = class_sizes(rows[0][1])
         print(f"the classes have {least:,} to {most:,} images here: large ones decide the accuracy")
 
@@ -182,7 +193,7 @@ def evaluation_table(result: Mapping[str, Any], floors: Mapping[str, Any], part:
         _row(table, floor["label"], floor, style="dim")
     _print(table)
     _worst_table(result)
-    _measures_table([("model", result)])
+    _measures_table([("model", result)], floors)
     _tell_groups(result)
     print(f"loss {result['loss']:.3f}")
 

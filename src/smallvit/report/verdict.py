@@ -208,11 +208,16 @@ def told_before(caution: str) -> Verdict:
     return Verdict("note", "Said before the start", f"{caution[:1].upper()}{caution[1:]}.")
 
 
-def about_balance(label: str, result: Mapping[str, Any]) -> Verdict:
+def about_balance(label: str, result: Mapping[str, Any], floors: Mapping[str, Mapping[str, Any]]) -> Verdict:
     least, most = class_sizes(result)
+    known = [floor for floor in floors.values() if floor.get("balanced_accuracy") is not None]
+    best = max(known, key=lambda floor: float(floor["balanced_accuracy"]), default=None)
+    beside = (
+        f"; of the simple methods {best['label']} is best with {percent(best['balanced_accuracy'])}" if best else ""
+    )
     text = (
         f"They have {least:,} to {most:,} images here, so large classes decide the accuracy. Counting every "
-        f"class the same, the balanced accuracy of {label} is {with_interval(result, 'balanced_accuracy')}."
+        f"class the same, the balanced accuracy of {label} is {with_interval(result, 'balanced_accuracy')}{beside}."
     )
     return Verdict("note", "Classes differ in size", text)
 

@@ -124,6 +124,7 @@ def _floors(results: Sequence[Mapping[str, Any]], seeds: int) -> dict[str, Any]:
         pairs = [(of_fold["floors"][name]["accuracy"], of_fold["parts"][PART]["n"]) for of_fold in results]
         correct, n = sum(accuracy * n for accuracy, n in pairs) / seeds, sum(n for _, n in pairs) // seeds
         floors[name] = floor | {"accuracy": correct / n, "interval": wilson(correct, n)}
+        floors[name].pop("balanced_accuracy", None)  # that of all images is not the mean of those of the folds
         for key in ("n", "only_model", "only_floor"):  # older folds have none
             if all(key in of_fold["floors"][name] for of_fold in results):
                 floors[name][key] = round(sum(of_fold["floors"][name][key] for of_fold in results) / seeds)

@@ -130,6 +130,7 @@ class StoredFloor(Stored):
     label: str
     accuracy: Share | None = None  # None: it was not computed, and `why` says why
     interval: Interval | None = None
+    balanced_accuracy: Share | None = None
     why: str = ""
 
 
