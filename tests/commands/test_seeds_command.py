@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from helpers import QUICK, Outcome, ends_well, fails, run_here
 from smallvit import Run
+from smallvit.runs.together import answers_as_one
 
 
 def test_seeds(group: tuple[Path, Outcome]) -> None:
@@ -37,12 +38,19 @@ def test_a_group_is_no_run_but_says_where_they_are(group: tuple[Path, Outcome]) 
     ends_well(run_here("resume", path))
 
 
-def test_seeds_answer_as_one(group: tuple[Path, Outcome]) -> None:
-    path, _ = group
+def test_seeds_answer_as_one(group: tuple[Path, Outcome], tmp_path: Path) -> None:
+    path, outcome = group
     said = json.loads(ends_well(run_here("evaluate", path, "--json")).out)
     stored = [load_file(path / f"seed-{seed}" / "predictions.safetensors") for seed in (0, 1)]
     mean_NK = torch.stack([of_seed["probabilities"] for of_seed in stored]).mean(0)
     assert said["accuracy"] == pytest.approx(float((mean_NK.argmax(1) == stored[0]["labels"]).double().mean()))
+    assert re.search(rf"all 2 as one model +{100 * said['accuracy']:.1f}%", outcome.out)
+    page = " ".join((path / "report.html").read_text().split())
+    assert f"answer as one: that labels {100 * said['accuracy']:.1f}% of the" in page
+    shutil.copytree(path, tmp_path / "group")
+    assert answers_as_one([path / "seed-0"]) is None
+    (tmp_path / "group" / "seed-1" / "predictions.safetensors").unlink()
+    assert answers_as_one([tmp_path / "group" / f"seed-{seed}" for seed in (0, 1)]) is None
     assert "k-NN on pixels" in ends_well(run_here("evaluate", path)).out
     fails(run_here("evaluate", path, "--part", "left_out"), 2, "part 'left_out' of", "choices: train, test")
 

@@ -36,4 +36,4 @@ def _digest(image_CSS: Tensor) -> bytes:
     """Empty for a single colour."""
     if bool((image_CSS == image_CSS[:, :1, :1]).all()):
         return b""
-    return hashlib.blake2b(image_CSS.contiguous().numpy(), digest_size=16).digest()
+    return hashlib.blake2b(image_CSS.numpy().tobytes(), digest_size=16).digest()

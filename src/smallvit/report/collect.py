@@ -31,6 +31,7 @@ class Content(NamedTuple):
     label: str
     replicate: Place
     series: int
+    path: Path
     asked: dict[str, Any]
     resolved: dict[str, Any]
     choices: list[dict[str, Any]]
@@ -77,6 +78,7 @@ def collect(runs: Sequence[RunFolder]) -> list[Content]:
             label=name.run,
             replicate=replicate_of(run.path, recipe["resolved"]["seed"]),
             series=number,
+            path=run.path,
             asked=flat(recipe.get("asked", {})),
             resolved=flat(recipe["resolved"]),
             choices=run.choices,

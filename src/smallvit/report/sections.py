@@ -32,6 +32,7 @@ from smallvit.report.verdict import (
     told_before,
 )
 from smallvit.runs.axes import replicate_word
+from smallvit.runs.together import answers_as_one
 
 OPEN_CLASSES, MOST_CLASSES = 20, 500  # rows of tables: shown, kept
 FULL_CLASSES, BLOCK_CLASSES = 40, 16  # up to 40 classes the whole confusion matrix has names; beyond, a block of 16 has
@@ -48,6 +49,7 @@ def accuracy_section(
     scores = {run.label: _score(run) for run in judged}
     means: list[Score] = []
     headlines: list[tuple[Score, Content]] = []
+    summary: list[str] = []
     for group in by_arm(judged):
         score = scores[group[0].label]
         if len(group) > 1:
@@ -55,6 +57,7 @@ def accuracy_section(
             score = mean_over_replicates(group[0].arm, [scores[run.label] for run in group], word)
             means.append(score._replace(label=f"{group[0].arm}, mean of {several(len(group), word)}"))
         headlines.append((score, group[0]))
+        summary += _stated(score, group)
     floors = [
         floor._replace(label=f"{floor.label} ({label})" if label else floor.label)
         for label, known in shared((run.label, _drawn_floors(run)) for run in judged)
@@ -66,7 +69,7 @@ def accuracy_section(
         for score in (*means, *_all_folds(judged), *single, *floors)
     ]
     return {
-        "summary": [sentence for score, run in headlines for sentence in _stated(score, run)],
+        "summary": summary,
         "verdicts": _verdicts(headlines, contents, compared),
         "accuracy_chart": figures.accuracy_chart(bars) if bars else "",
         "has_mean": bool(means),
@@ -105,9 +108,12 @@ def _all_folds(judged: Sequence[Content]) -> list[Score]:
     ]
 
 
-def _stated(score: Score, run: Content) -> list[str]:
+def _stated(score: Score, group: Sequence[Content]) -> list[str]:
+    run = group[0]
     if not run.folds:
-        return [state(score, str(run.part), run.result["n"], run.pretrained)]
+        together = answers_as_one([one.path for one in group]) if run.part == "test" else None
+        as_one = [state_as_one(score.label, len(group), together)] if together else []
+        return [state(score, str(run.part), run.result["n"], run.pretrained), *as_one]
     as_one = [state_as_one(run.label, run.results["runs"], test) for test in [run.results["parts"].get("test")] if test]
     return [state_of_folds(score, run.result["n"]), *as_one]
 

@@ -21,6 +21,7 @@ from smallvit.report.verdict import against_floors, few, floor_scores, run_score
 from smallvit.runs.axes import replicate_word
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import fold_results, folds_together, method_of, replicate_of
+from smallvit.runs.together import answers_as_one
 
 WORST_CLASSES = 10
 
@@ -82,6 +83,8 @@ def results_table(runs: Sequence[RunFolder]) -> None:
         told = [
             f"{label}: {mean:.1%}, other {word}s would move it within {max(0.0, low):.1%} to {min(1.0, high):.1%} (95 %, same images).{few(len(runs), word)}"
         ]
+        if together := answers_as_one([run.path for run in runs]):
+            _row(table, f"all {len(runs)} as one model", together, style="bold")
     for floor in results[0]["floors"].values():
         _row(table, floor["label"], floor, style="dim")
     _print(table)
