@@ -148,7 +148,9 @@ def test_aliases_keep_a_grid_to_look_at(alias: str, size: int) -> None:
 def test_aliases_at_224_are_the_models_of_the_papers(alias: str) -> None:
     plan = architecture(alias, 224)
     backbone = create_backbone(plan.timm_name, plan.kwargs, num_classes=K, in_chans=3, img_size=224)
-    assert backbone.final_grid == ((7, 7) if alias.startswith(("swin", "pvt", "hybrid", "conv")) else (14, 14))
+    assert backbone.final_grid == (
+        (7, 7) if alias.startswith(("swin", "pvt", "hybrid", "conv", "resnet")) else (14, 14)
+    )
 
 
 def test_patches_divide_every_size_or_say_which_size_to_take() -> None:

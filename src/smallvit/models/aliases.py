@@ -79,9 +79,14 @@ def _hybrid(timm_name: str) -> Callable[[int], Architecture]:
         if img_size < 16:
             widths, layers = hybrid.WIDTHS[size], hybrid.LAYERS[kind]
             return Architecture(timm_name, {"stem_stride": 1, "widths": [*widths[:2]], "layers": [*layers[1:]]})
-        return Architecture(timm_name, {"stem_stride": 1 if img_size <= 48 else 2 if img_size <= 112 else 4})
+        return Architecture(timm_name, {"stem_stride": stem_stride_for(img_size)})
 
     return choose
+
+
+def stem_stride_for(img_size: int) -> int:
+    """About 32 x 32 cells after the stem."""
+    return 1 if img_size <= 48 else 2 if img_size <= 112 else 4
 
 
 def _swin_nano(img_size: int) -> Architecture:
@@ -98,7 +103,7 @@ def _swin_tiny(img_size: int) -> Architecture:
 def _pvt_b0(img_size: int) -> Architecture:
     if img_size > 112:
         return Architecture("pvt_v2_b0", {})
-    return Architecture("pvt_v2_b0_32", {"stem_stride": 1 if img_size <= 48 else 2})
+    return Architecture("pvt_v2_b0_32", {"stem_stride": stem_stride_for(img_size)})
 
 
 ALIASES: dict[str, Callable[[int], Architecture]] = {
@@ -120,6 +125,7 @@ ALIASES: dict[str, Callable[[int], Architecture]] = {
     "t2t_vit_14": _strided("t2t_vit_14", "strides", t2t.strides_for),
     "t2t_vit_t_14": _strided("t2t_vit_t_14", "strides", t2t.strides_for),
     **{name: _hybrid(name) for name in (*HYBRID_KINDS, *HYBRIDS)},
+    "resnet_nano": lambda img_size: Architecture("resnet_nano", {"stem_stride": stem_stride_for(img_size)}),
     "swin_nano": _swin_nano,
     "swin_tiny": _swin_tiny,
     "pvt_b0": _pvt_b0,

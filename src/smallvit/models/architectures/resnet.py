@@ -1,5 +1,7 @@
 """ResNets for small images: a 3x3 stem with stride 1 and no max-pool, so that 32 px still end in a 4x4 grid.
 
+`stem_stride` 2 and 4 leave the same grid to images of 64 and 128 px: a stride in the stem, and then the max-pool that ResNets have.
+
 B images, D width, H by W cells.
 """
 
@@ -26,15 +28,20 @@ STAGES = ("layer1", "layer2", "layer3", "layer4")
 class SmallImageResNet(ResNet):
     """timm's ResNet with the stem that CIFAR-sized images need."""
 
-    def __init__(self, *args: Any, in_chans: int = 3, stem_channels: int = 64, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, in_chans: int = 3, stem_channels: int = 64, stem_stride: int = 1, **kwargs: Any
+    ) -> None:
+        if stem_stride not in (1, 2, 4):
+            raise ValueError(f"stem_stride = {stem_stride}: it may be 1, 2 or 4")
         # timm fixes the stem's width at 64; the first block is built for it, so a narrower stem is a deep one.
         stem = {} if stem_channels == 64 else {"stem_type": "deep", "stem_width": stem_channels // 2}
         super().__init__(*args, in_chans=in_chans, **stem, **kwargs)
-        self.conv1 = nn.Conv2d(in_chans, stem_channels, 3, stride=1, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(in_chans, stem_channels, 3, stride=min(2, stem_stride), padding=1, bias=False)
         nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
-        self.maxpool = nn.Identity()
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if stem_stride == 4 else nn.Identity()
         for info in self.feature_info:
-            info["reduction"] = max(1, info["reduction"] // (2 if info["module"] == "act1" else 4))
+            of_stem = info["module"] == "act1"  # before the max-pool
+            info["reduction"] = min(2, stem_stride) if of_stem else info["reduction"] // 4 * stem_stride
 
         for name in STAGES:
             setattr(self, name, Stage(*getattr(self, name)))
