@@ -15,6 +15,7 @@ from helpers import PROJECT
 
 PROGRAM = PROJECT / "benchmarks" / "contest_page.py"
 ATTENTION = PROJECT / "benchmarks" / "attention_page.py"
+STRONG = PROJECT / "benchmarks" / "strong_augmentation.py"
 
 
 def run(seed: int, right: int, n: int = 100) -> dict[str, Any]:
@@ -87,4 +88,26 @@ def test_the_page_says_what_the_stores_hold(words: tuple[Any, ...]) -> None:
 
 def test_the_page_says_where_attention_pays() -> None:
     table = page(program=ATTENTION).stdout.strip()
+    assert table and table in (PROJECT / "docs" / "results.md").read_text()
+
+
+def test_what_strong_augmentation_brings_by_length(tmp_path: Path) -> None:
+    runs = {
+        "as-it-is/cifar500/4/0": run(0, 60),
+        "as-it-is/cifar500/15/0": run(0, 70),
+        "as-it-is/cifar500/15/1": run(1, 72),
+    }
+    runs |= {"cutmix/cifar500/15/0": run(0, 80), "cutmix/cifar500/15/1": run(1, 82), "erase/flowers/15/0": run(0, 50)}
+    (tmp_path / "strong.json").write_text(json.dumps({"runs": runs}))
+    printed = page("page", "--store", tmp_path / "strong.json", program=STRONG).stdout
+    assert printed.splitlines() == [
+        "| images | minutes | the default | CutMix, every other batch | erasing, every other image |",
+        "|---|---|---|---|---|",
+        "| CIFAR-10, 500 images | 4 | 60.0 (10 epochs) |  |  |",
+        "| CIFAR-10, 500 images | 15 | 71.0 (10 epochs) | +10.0 (+4.4 to +15.6, 2 seeds; 10 epochs) |  |",
+    ]
+
+
+def test_the_page_says_what_strong_augmentation_brought() -> None:
+    table = page("page", program=STRONG).stdout.strip()
     assert table and table in (PROJECT / "docs" / "results.md").read_text()

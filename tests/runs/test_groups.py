@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import html
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 import smallvit
 from helpers import ends_well, noise_image, run_here
-from smallvit.evaluation.statistics import clustered_interval, wilson
+from smallvit.evaluation.statistics import clustered_difference, clustered_interval, mcnemar, paired_share, wilson
 from smallvit.runs.comparison import GROUPED, compare, open_sides
 
 PATIENTS, EACH = 12, 5
@@ -87,12 +90,48 @@ def test_other_images_are_grouped_by_their_names_where_these_fit(home: Path, tmp
     assert "of the run does not fit the names of these files" in told.err and "groups, and that" not in told.out
 
 
-def test_a_comparison_by_images_says_what_it_does_not_know(home: Path, tmp_path: Path) -> None:
-    shutil.copytree(home / "run", tmp_path / "other")
-    told = ends_well(run_here("compare", home / "run", tmp_path / "other", "-o", tmp_path / "c.html")).out
+def without_groups(run: Path) -> None:
+    """As a run of an earlier version stored its answers, and its floors."""
+    file = run / "predictions.safetensors"
+    with safe_open(file, "np") as stored:
+        metadata, tensors = (
+            stored.metadata(),
+            {name: stored.get_tensor(name) for name in ("rows", "labels", "probabilities")},
+        )
+    save_file(tensors, file, metadata)
+    results = smallvit.Run(run).results
+    for floor in results["floors"].values():
+        del floor["ahead_over_groups"], floor["p_over_groups"]
+    (run / "results.json").write_text(json.dumps(results))
+
+
+def test_a_comparison_by_images_counts_groups(home: Path, tmp_path: Path) -> None:
+    run = smallvit.Run(home / "run")
+    patients, right = groups_and_right(run)
+    shutil.copytree(run.path, tmp_path / "other")
+    file = tmp_path / "other" / "predictions.safetensors"
+    with safe_open(file, "np") as stored:
+        metadata, tensors = stored.metadata(), {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    one = patients == patients[right.astype(bool)][0]
+    tensors["probabilities"][one] = (
+        1 - np.eye(tensors["probabilities"].shape[1])[tensors["labels"][one]]
+    )  # wrong of one patient
+    save_file(tensors, file, metadata)
+    told = " ".join(ends_well(run_here("compare", run.path, tmp_path / "other")).out.split())
+    assert f"t test over their {len(set(patients))} groups, p" in told and "come in groups" not in told
+    (found,) = compare(open_sides([run.path, tmp_path / "other"]))
+    assert found.difference > 0 and found.p > 0.05, "one patient tells nothing, whatever the number of images"
+    page = html.unescape((run.path / "report.html").read_text(encoding="utf-8"))
+    assert "McNemar" not in page
+
+
+def test_a_comparison_of_older_runs_says_what_it_does_not_know(home: Path, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        without_groups(Path(shutil.copytree(home / "run", tmp_path / name)))
+    told = ends_well(run_here("compare", tmp_path / "one", tmp_path / "other", "-o", tmp_path / "c.html")).out
     assert GROUPED in " ".join(told.split())
     assert GROUPED in html.unescape((tmp_path / "c.html").read_text(encoding="utf-8"))
-    (found,) = compare(open_sides([home / "run", tmp_path / "other"]))
+    (found,) = compare(open_sides([tmp_path / "one", tmp_path / "other"]))
     assert found.caution == GROUPED
 
 
@@ -109,3 +148,24 @@ def test_groups_of_a_simulated_set_are_held_as_often_as_promised() -> None:
             low, high = summary(logits, labels, ("cat", "dog"), groups_N=groups_N)["interval"]
             held[name] += low <= 0.7 <= high
     assert held["groups"] > 180 > 140 > held["images"]
+
+
+def test_two_models_that_are_equally_good_are_rarely_told_apart() -> None:
+    """Which of the two is right depends on the patient."""
+    draw, told = np.random.default_rng(0), {"groups": 0, "images": 0}
+    groups = np.arange(400) // 20
+    for _ in range(300):
+        first, second = (draw.random(400) < np.repeat(draw.beta(2, 1, 20), 20) for _ in range(2))
+        difference, low, high, p = clustered_difference(first, second, groups)
+        assert low <= difference <= high and (p < 0.05) == (low > 0 or high < 0)
+        told["groups"] += p < 0.05
+        told["images"] += mcnemar(int((first & ~second).sum()), int((second & ~first).sum())) < 0.05
+    assert told["groups"] < 27 < 90 < told["images"]  # 15 of 300 are promised
+
+
+def test_what_varies_nowhere_is_known_as_well_as_by_so_many_images() -> None:
+    right, wrong, groups = np.ones(40, bool), np.zeros(40, bool), np.arange(40) // 10
+    assert clustered_difference(right, right, groups) == (*paired_share(0, 0, 4), 1.0)
+    assert clustered_difference(right, wrong, groups) == (*paired_share(4, 0, 4), mcnemar(4, 0))
+    assert clustered_difference(wrong, right, groups) == (*paired_share(0, 4, 4), mcnemar(0, 4))
+    assert clustered_difference(right, wrong, np.zeros(40, int)) == (1.0, -1.0, 1.0, 1.0)

@@ -12,7 +12,7 @@ from torch import Tensor
 from smallvit.console import bar
 from smallvit.data.imageset import Images, at_once
 from smallvit.evaluation.simple import logistic_answers, neighbours_answers
-from smallvit.evaluation.statistics import wilson
+from smallvit.evaluation.statistics import clustered_difference, wilson
 from smallvit.randomness import generator
 
 MOST_TRAINING = 5_000  # larger sets are thinned: the floor stays a floor and takes seconds
@@ -77,8 +77,11 @@ def _pixels(images_NCSS: Images, rows: Tensor, side: int) -> Tensor:
     return torch.cat(chunks) / 127.5 - 1
 
 
-def beside(floors: dict[str, Any], right_N: np.ndarray) -> dict[str, Any]:
-    """Floors as a run's results have them: how often the model alone is right, and the floor alone, on the same images."""
+def beside(floors: dict[str, Any], right_N: np.ndarray, groups_N: np.ndarray | None = None) -> dict[str, Any]:
+    """Floors as a run's results have them: how often the model alone is right, and the floor alone, on the same images.
+
+    Where these come in groups, also how far the model is ahead at the least, and the p of that, over groups.
+    """
     found = {}
     for name, floor in floors.items():
         plain = {key: value for key, value in floor.items() if key != "right"}
@@ -86,6 +89,9 @@ def beside(floors: dict[str, Any], right_N: np.ndarray) -> dict[str, Any]:
             packed = np.frombuffer(bytes.fromhex(floor["right"]), dtype=np.uint8)
             hits_N = np.unpackbits(packed, count=len(right_N)).astype(bool)
             plain |= {"only_model": int((right_N & ~hits_N).sum()), "only_floor": int((hits_N & ~right_N).sum())}
+            if groups_N is not None and len(np.unique(groups_N)) < len(groups_N):
+                _, low, _, p = clustered_difference(right_N, hits_N, groups_N)
+                plain |= {"ahead_over_groups": low, "p_over_groups": p}
         found[name] = plain
     return found
 

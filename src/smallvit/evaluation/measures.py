@@ -107,13 +107,17 @@ def measured_interval(
 
 
 def paired_interval(
-    first: Measured, second: Measured, labels_N: NDArray[np.int64], confidence: float = 0.95
+    first: Measured,
+    second: Measured,
+    labels_N: NDArray[np.int64],
+    *clusterings: NDArray[np.int64],
+    confidence: float = 0.95,
 ) -> tuple[float, float]:
     """Interval of first - second on the same images. Two models that never differ may still on the next image."""
     difference = first.value - second.value
     counts_K = _images_of_classes(labels_N)
     least = 2 * float(np.mean(1 / counts_K) / len(counts_K)) ** 2  # one image more for either
-    half = math.sqrt(_spread(first.parts_N - second.parts_N, labels_N, (), least, confidence))
+    half = math.sqrt(_spread(first.parts_N - second.parts_N, labels_N, clusterings, least, confidence))
     return max(-1.0, difference - half), min(1.0, difference + half)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, betaincinv, ndtri, stdtrit  # scipy.stats takes seconds to import
+from scipy.special import bdtr, betaincinv, ndtri, stdtr, stdtrit  # scipy.stats takes seconds to import
 
 
 def wilson(correct: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -47,6 +47,29 @@ def clustered_interval(
             spread = max(spread, plain * z**2 + (varies - plain) * t**2)
     effective = share * (1 - share) * z**2 / spread
     return wilson(share * effective, effective, confidence)
+
+
+def clustered_difference(
+    first_N: NDArray[np.bool_], second_N: NDArray[np.bool_], cluster_N: NDArray[np.int64], confidence: float = 0.95
+) -> tuple[float, float, float, float]:
+    """Difference of two shares of the same images, which come in clusters, its interval and its two-sided p.
+
+    Student's t over C clusters, whose sums vary; single images where those vary more. Where all images agree on the difference (none,
+    or every one), nothing varies, and C clusters tell as much as C images would.
+    """
+    difference_N = first_N.astype(np.float64) - second_N
+    n, mean, C = len(difference_N), float(difference_N.mean()), len(np.unique(cluster_N))
+    if C < 2:
+        return mean, -1.0, 1.0, 1.0
+    if (difference_N == difference_N[0]).all():
+        alone = (C * int(mean > 0), C * int(mean < 0))
+        return *paired_share(*alone, C), mcnemar(*alone)
+    sums_C = np.bincount(cluster_N, weights=difference_N - mean)
+    of_clusters, of_images = C / (C - 1) * np.square(sums_C).sum(), np.square(difference_N - mean).sum()
+    error = math.sqrt(max(of_clusters, of_images)) / n
+    half = float(stdtrit(C - 1, 0.5 + confidence / 2)) * error
+    p = float(2 * stdtr(C - 1, -abs(mean) / error))
+    return mean, max(-1.0, mean - half), min(1.0, mean + half), p
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:

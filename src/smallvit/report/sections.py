@@ -124,7 +124,7 @@ def _floors(run: Content) -> list[Score]:
 
 def _drawn_floors(run: Content) -> list[Score]:
     """The same for all runs on the same images: whom the model beats, image by image, is not drawn."""
-    return [floor._replace(only=None) for floor in _floors(run)]
+    return [floor._replace(only=None, over_groups=None) for floor in _floors(run)]
 
 
 def _floor_notes(contents: Sequence[Content]) -> list[str]:

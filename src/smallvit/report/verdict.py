@@ -29,6 +29,9 @@ class Score(NamedTuple):
     word: str = "seed"  # what the replicates are
     cautious_low: float = math.nan  # lower end that also counts the chance in the choice of images
     only: tuple[int, int, int] | None = None  # of a floor: images that the model alone gets right, the floor alone, all
+    over_groups: tuple[float, float] | None = (
+        None  # of a floor: how far the model is ahead at the least, and the p of that
+    )
     groups: int = 0  # that the images come in; 0: each is one of its own
     only_answer: str = ""  # the class that it names for every image, where it does
 
@@ -60,7 +63,9 @@ def floor_scores(floors: Mapping[str, Mapping[str, Any]]) -> list[Score]:
     """The floors that were computed, the best first."""
     known = [floor for floor in floors.values() if floor.get("accuracy") is not None]
     scores = [
-        Score(floor["label"], floor["accuracy"], *(floor["interval"]))._replace(only=_only(floor)) for floor in known
+        Score(floor["label"], floor["accuracy"], low, high, only=_only(floor), over_groups=_over_groups(floor))
+        for floor in known
+        for low, high in [floor["interval"]]
     ]
     return sorted(scores, key=lambda score: -score.accuracy)
 
@@ -118,6 +123,11 @@ def _only(floor: Mapping[str, Any]) -> tuple[int, int, int] | None:
     return (floor["only_model"], floor["only_floor"], floor["n"]) if all(key in floor for key in keys) else None
 
 
+def _over_groups(floor: Mapping[str, Any]) -> tuple[float, float] | None:
+    keys = ("ahead_over_groups", "p_over_groups")
+    return (float(floor[keys[0]]), float(floor[keys[1]])) if all(key in floor for key in keys) else None
+
+
 def against_floors(score: Score, floors: Sequence[Score], pretrained: bool = False) -> Verdict:
     """Does it beat the best simple method? Both judged the same images: the paired test tells where it can be made."""
     if not floors:
@@ -170,11 +180,15 @@ def _is_clear(score: Score, best: Score) -> tuple[bool, str]:
         return apart, "the intervals do not overlap" if apart else "the intervals overlap"
     model, floor, n = best.only
     difference, low, _ = paired_share(model, floor, n)
+    p, test = mcnemar(model, floor), "McNemar's exact test"
+    if best.over_groups:
+        low, p = best.over_groups
+        test = f"t test over their {several(score.groups, 'group')}"
     if score.replicates == 1:
-        p = mcnemar(model, floor)
         told = f"on the same {n:,} images it alone is right {model:,} times, the simple method alone {floor:,} times"
-        surer = f", surer than it should be: they come in {several(score.groups, 'group')}" if score.groups else ""
-        return p < 0.05, f"{told} (McNemar's exact test p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'}{surer})"
+        unknown = score.groups and not best.over_groups
+        surer = f", surer than it should be: they come in {several(score.groups, 'group')}" if unknown else ""
+        return p < 0.05, f"{told} ({test}, p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'}{surer})"
     # Over seeds by their t interval, over images by the paired interval of one of them, moved to the mean.
     lowest = min(score.low - best.accuracy, score.accuracy - best.accuracy - (difference - low))
     word = f"over {score.word}s and over the same {n:,} images"

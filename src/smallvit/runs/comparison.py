@@ -22,7 +22,7 @@ from smallvit.console import several
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.classes import MEASURES
 from smallvit.evaluation.measures import paired_interval
-from smallvit.evaluation.statistics import mcnemar, mean_interval, paired_share
+from smallvit.evaluation.statistics import clustered_difference, mcnemar, mean_interval, paired_share
 from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
 from smallvit.runs.axes import Place, in_order, listed, replicate_word
@@ -277,12 +277,17 @@ def over_images(first: Side, second: Side) -> Comparison:
     pair = same_images(*runs)
     one_N, other_N = pair.right
     n, only_first, only_second = len(one_N), int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
-    p = mcnemar(only_first, only_second)
-    difference, low, high = paired_share(only_first, only_second, n)
+    clusterings = () if pair.groups_N is None else (pair.groups_N,)
+    if pair.groups_N is None:
+        p, test = mcnemar(only_first, only_second), "McNemar's exact test"
+        difference, low, high = paired_share(only_first, only_second, n)
+    else:
+        difference, low, high, p = clustered_difference(one_N, other_N, pair.groups_N)
+        test = f"t test over their {several(len(np.unique(pair.groups_N)), 'group')}"
     told = (
         f"On the same {several(n, 'image')} {_lead(first.name, second.name, difference)} (95% interval {_points(low)} to "
         f"{_points(high)}): it alone is right {several(only_first, 'time')}, {second.name} alone {several(only_second, 'time')} "
-        f"(McNemar's exact test p {_p(p)})"
+        f"({test}, p {_p(p)})"
     )
     ending = (
         "these two trained models differ; whether the methods do, only more seeds tell (train both with --seeds 5)."
@@ -291,12 +296,14 @@ def over_images(first: Side, second: Side) -> Comparison:
     )
     accuracy = (float(one_N.mean()), float(other_N.mean()))
     measured = {
-        name: _record(one.value, other.value, one.value - other.value, paired_interval(one, other, pair.labels_N))
+        name: _record(
+            one.value, other.value, one.value - other.value, paired_interval(one, other, pair.labels_N, *clusterings)
+        )
         for name, (one, other) in pair.measured.items()
     }
     return Comparison(
         first.name, second.name, "images", n, accuracy, difference, (low, high), p, f"{told}: {ending}", measured,
-        GROUPED if any(run.has_groups for run in runs) else "",
+        GROUPED if pair.groups_N is None and any(run.has_groups for run in runs) else "",
     )  # fmt: skip
 
 

@@ -77,6 +77,8 @@ def finish_folds(folder: Path) -> None:
     results |= {"label_errors": suspects[:MOST_SHOWN], "suspected_labels": len(suspects)}
     _write_suspects(folder / "label-errors.csv", suspects)
     stored = {"probabilities": found.probabilities_NK, "labels": found.labels_N, "rows": found.rows_N}
+    groups_N = group_numbers(plan.images.groups, found.rows_N)
+    stored |= {} if groups_N is None else {"groups": torch.from_numpy(groups_N)}
     write_tensors(folder / "predictions.safetensors", stored | {"folds": found.fold_N}, {"part": PART})
     write_tensors(folder / "images.safetensors", pictures, {})
     write_json(folder / "results.json", results)
@@ -87,7 +89,7 @@ def left_out(members: Sequence[Member]) -> LeftOut:
     said: dict[int, list[Tensor]] = {}
     about: dict[int, tuple[int, int]] = {}
     for path, place in members:
-        part, rows_N, labels_N, probabilities_NK = read_answers(path)
+        part, rows_N, labels_N, probabilities_NK, _ = read_answers(path)
         if part != PART:
             raise RunError(f"{path} was judged on its {part} part, not on what a fold leaves out")
         for row, label, answer_K in zip(
@@ -124,7 +126,8 @@ def _floors(results: Sequence[Mapping[str, Any]], seeds: int) -> dict[str, Any]:
         pairs = [(of_fold["floors"][name]["accuracy"], of_fold["parts"][PART]["n"]) for of_fold in results]
         correct, n = sum(accuracy * n for accuracy, n in pairs) / seeds, sum(n for _, n in pairs) // seeds
         floors[name] = floor | {"accuracy": correct / n, "interval": wilson(correct, n)}
-        floors[name].pop("balanced_accuracy", None)  # that of all images is not the mean of those of the folds
+        for of_one in ("balanced_accuracy", "ahead_over_groups", "p_over_groups"):
+            floors[name].pop(of_one, None)  # that of all images is not the mean of those of the folds
         for key in ("n", "only_model", "only_floor"):  # older folds have none
             if all(key in of_fold["floors"][name] for of_fold in results):
                 floors[name][key] = round(sum(of_fold["floors"][name][key] for of_fold in results) / seeds)

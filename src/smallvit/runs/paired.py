@@ -26,12 +26,14 @@ class Said(NamedTuple):
     rows_N: NDArray[np.int64]
     labels_N: NDArray[np.int64]
     probabilities_NK: NDArray[np.float32]
+    groups_N: NDArray[np.int64] | None
 
 
 class Pair(NamedTuple):
     labels_N: NDArray[np.int64]
     first_NK: NDArray[np.float32]
     second_NK: NDArray[np.float32]
+    groups_N: NDArray[np.int64] | None  # that the images come in, where one of the runs says it
 
     @property
     def right(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -64,7 +66,10 @@ def same_images(first: RunFolder, second: RunFolder) -> Pair:
         )
     if (said.labels_N != other.labels_N).any():
         raise UsageError(f"{first.path} and {second.path} give the same images other classes")
-    return Pair(said.labels_N, said.probabilities_NK, other.probabilities_NK)
+    groups_N = said.groups_N if said.groups_N is not None else other.groups_N
+    if groups_N is not None and len(np.unique(groups_N)) == len(groups_N):
+        groups_N = None  # each image is one of its own
+    return Pair(said.labels_N, said.probabilities_NK, other.probabilities_NK, groups_N)
 
 
 def _other_sets(first: RunFolder, second: RunFolder) -> str:
@@ -106,6 +111,6 @@ def _look_alike(first: RunFolder, second: RunFolder) -> bool:
 
 def read_said(run: RunFolder) -> Said:
     """In the order of the rows."""
-    _, rows_N, labels_N, probabilities_NK = read_answers(run.path)
+    _, rows_N, labels_N, probabilities_NK, groups_N = read_answers(run.path)
     order = np.argsort(rows_N, kind="stable")
-    return Said(rows_N[order], labels_N[order], probabilities_NK[order])
+    return Said(rows_N[order], labels_N[order], probabilities_NK[order], None if groups_N is None else groups_N[order])

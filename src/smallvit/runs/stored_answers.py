@@ -18,6 +18,7 @@ class StoredAnswers(NamedTuple):
     rows_N: NDArray[np.int64]
     labels_N: NDArray[np.int64]
     probabilities_NK: NDArray[np.float32]
+    groups_N: NDArray[np.int64] | None = None  # where images come in groups and the run is not an older one
 
 
 def read_answers(folder: Path) -> StoredAnswers:
@@ -27,9 +28,10 @@ def read_answers(folder: Path) -> StoredAnswers:
         with safe_open(folder / FILE, "np") as file:
             header = str((file.metadata() or {}).get("smallvit", ""))
             found: dict[str, Any] = {name: file.get_tensor(name) for name in ("rows", "labels", "probabilities")}
+            groups_N = file.get_tensor("groups") if "groups" in file.keys() else None  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise RunError(f"{folder} has no predictions to compare: {error}") from None
-    answers = StoredAnswers(_part(header), found["rows"], found["labels"], found["probabilities"])
+    answers = StoredAnswers(_part(header), found["rows"], found["labels"], found["probabilities"], groups_N)
     if problem := _problem(answers):
         raise RunError(f"{folder / FILE} is damaged: {problem}")
     return answers
@@ -46,11 +48,13 @@ def _part(header: str) -> str:
 
 
 def _problem(answers: StoredAnswers) -> str:
-    _, rows_N, labels_N, probabilities_NK = answers
+    _, rows_N, labels_N, probabilities_NK, groups_N = answers
     if rows_N.ndim != 1 or rows_N.shape != labels_N.shape or probabilities_NK.shape[:-1] != rows_N.shape:
         return "rows, labels and probabilities are not of the same images"
     if {rows_N.dtype.kind, labels_N.dtype.kind} != {"i"} or probabilities_NK.dtype.kind != "f":
         return "rows and labels should be whole numbers, probabilities fractions"
+    if groups_N is not None and (groups_N.shape != rows_N.shape or groups_N.dtype.kind != "i" or groups_N.min() < 0):
+        return "its groups are not those of the rows"
     if not len(rows_N) or not probabilities_NK.shape[1]:
         return "it holds no answers"
     if len(np.unique(rows_N)) < len(rows_N) or rows_N.min() < 0:

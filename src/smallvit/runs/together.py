@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from smallvit.errors import RunError
-from smallvit.evaluation.classes import groups_of
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.stored_answers import read_answers
 
@@ -19,17 +18,16 @@ MOST_VALUES = 10**8  # images times classes: beyond, `evaluate` of the group tel
 def answers_as_one(folders: Sequence[Path]) -> dict[str, Any] | None:
     """Accuracy and interval of the mean of their probabilities, as `predict` and `evaluate` of the group take it.
 
-    None where they were judged on different images, by neighbours, or on images that come in groups: who belongs to which, a run
-    does not say, and the interval would be too narrow.
+    None where they were judged on different images or by neighbours. The interval knows of groups.
     """
     results = [RunFolder(folder).results for folder in folders]
     parts = [result["parts"].get(result["evaluated_part"], {}) for result in results]
     judges = {result.get("judged_by", "classifier") for result in results}
-    if len(folders) < 2 or judges != {"classifier"} or not all(parts) or any(map(groups_of, parts)):
+    if len(folders) < 2 or judges != {"classifier"} or not all(parts):
         return None
     if parts[0]["n"] * len(parts[0].get("per_class", ())) > MOST_VALUES:
         return None
-    from smallvit.evaluation.statistics import wilson  # and scipy, which a page of one run does without
+    from smallvit.evaluation.statistics import clustered_interval  # and scipy, which a page of one run does without
 
     try:
         said = [read_answers(folder) for folder in folders]
@@ -39,5 +37,10 @@ def answers_as_one(folders: Sequence[Path]) -> dict[str, Any] | None:
     if any(not np.array_equal(first.rows_N, other.rows_N) for other in others):
         return None
     mean_NK = np.mean([one.probabilities_NK for one in said], axis=0)
-    correct, n = int((mean_NK.argmax(1) == first.labels_N).sum()), len(first.labels_N)
-    return {"n": n, "accuracy": correct / n, "interval": wilson(correct, n)}
+    right_N = (mean_NK.argmax(1) == first.labels_N).astype(np.float64)
+    clusterings = () if first.groups_N is None else (first.groups_N,)
+    return {
+        "n": len(right_N),
+        "accuracy": float(right_N.mean()),
+        "interval": clustered_interval(right_N, *clusterings),
+    }

@@ -57,7 +57,7 @@ def finish(
             name: summary(*pair, images.class_names, groups_N=group_numbers(images.groups, rows[name]))
             for name, pair in answers.items()
         },
-        "floors": beside(floors, _right(answers, part)),
+        "floors": beside(floors, _right(answers, part), group_numbers(images.groups, rows[part]) if part else None),
         "calibration": measured,
         "weights": header["weights"],
         **({"collapse": collapse} if collapse else {}),
@@ -75,7 +75,7 @@ def finish(
         wrong = worst_mistakes(*answers[part], MOST_MISTAKES)
         pictures["mistakes"] = thumbnails(images.images_NCSS[rows[part][wrong]], MISTAKE_SIDE)
         results["mistakes"] = describe(images, rows[part], *answers[part], wrong)
-        _store_answers(run.path, part, rows[part], answers)
+        _store_answers(run.path, part, rows[part], answers, group_numbers(images.groups, rows[part]))
     if shown := _shown(t, split):
         pictures["shown"] = thumbnails(shown.pixels_NKCSS.flatten(0, 1).cpu(), MISTAKE_SIDE)
         results["shown"] = {"title": shown.title, "words": shown.words, "columns": shown.columns}
@@ -93,10 +93,13 @@ def _answers(t: Training, rows: Mapping[str, Tensor]) -> dict[str, Answers]:
         }
 
 
-def _store_answers(folder: Path, part: str, rows_N: Tensor, answers: dict[str, Answers]) -> None:
+def _store_answers(
+    folder: Path, part: str, rows_N: Tensor, answers: dict[str, Answers], groups_N: np.ndarray | None
+) -> None:
     """Takes the logits with it: with many classes there is no room for them beside probabilities and the file."""
     logits_NK, labels_N = answers.pop(part)
     tensors = {"probabilities": logits_NK.softmax(1), "labels": labels_N, "rows": rows_N}
+    tensors |= {} if groups_N is None else {"groups": torch.from_numpy(groups_N)}
     del logits_NK
     write_tensors(folder / "predictions.safetensors", tensors, {"part": part})
 
