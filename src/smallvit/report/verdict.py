@@ -29,9 +29,7 @@ class Score(NamedTuple):
     word: str = "seed"  # what the replicates are
     cautious_low: float = math.nan  # lower end that also counts the chance in the choice of images
     only: tuple[int, int, int] | None = None  # of a floor: images that the model alone gets right, the floor alone, all
-    over_groups: tuple[float, float] | None = (
-        None  # of a floor: how far the model is ahead at the least, and the p of that
-    )
+    over_groups: tuple[float, float] | None = None  # of a floor: the model's lead at the least, and the p of it
     groups: int = 0  # that the images come in; 0: each is one of its own
     only_answer: str = ""  # the class that it names for every image, where it does
 
