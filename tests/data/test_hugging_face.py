@@ -106,6 +106,16 @@ def test_the_column_of_the_label_can_be_said(tmp_path: Path) -> None:
         open_source(f"hf:{hub}#other")
 
 
+def test_ten_numbers_are_digits_only_where_they_are_called_so(tmp_path: Path) -> None:
+    pictures = [noise_image(str(row), (12, 12)) for row in range(10)]
+    features = datasets.Features(image=datasets.Image(), label=datasets.Value("int64"))
+    bare = datasets.Dataset.from_dict({"image": pictures, "label": list(range(10))}, features=features)
+    bare.save_to_disk(tmp_path / "numbers")
+    named = bare.cast_column("label", datasets.ClassLabel(names=list("0123456789")))
+    named.save_to_disk(tmp_path / "digits")
+    assert open_source(str(tmp_path / "numbers")).mirrors and not open_source(str(tmp_path / "digits")).mirrors
+
+
 def test_images_without_labels_are_for_pretraining(tmp_path: Path) -> None:
     part(4, "a").remove_columns("label").save_to_disk(tmp_path / "bare")
     assert len(open_source(str(tmp_path / "bare"), labelled=False).load(8, "crop", 3)) == 4

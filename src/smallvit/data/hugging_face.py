@@ -63,7 +63,9 @@ def hugging_face_listing(where: Where, labelled: bool = True) -> Listing:
     if labelled and classes == (UNLABELLED,):
         raise DataError(f"{where.source} has no column with labels; only `smallvit pretrain` does without")
     source = where.source if by_name else str(Path(where.source).expanduser().absolute())
-    return Listing(where.source, folder, items, classes, opened=where._replace(source=source, download=False))
+    # Numbers that nobody gave as names say nothing of what the images show.
+    unnamed = not table.get("named", True) and all(name.isdecimal() for name in classes)
+    return Listing(where.source, folder, items, classes, True if unnamed else None, opened=where._replace(source=source, download=False))
 
 
 # ---- loading -----------------------------------------------------------------------------------------
@@ -154,9 +156,11 @@ def _write(folder: Path, source: str, parts: Mapping[str, Any], column: str, lab
     try:
         items: list[tuple[str, str, str]] = []
         classes: dict[str, None] = {}
+        named = False
         for part, data in parts.items():
             rows, names = _rows(source, data, column, labelled)
             classes |= dict.fromkeys(names)
+            named |= bool(names)
             (work / part).mkdir()
             with bar(f"writing out {part} of {source}", len(data)) as advance:
                 for number, (content, klass) in enumerate(rows):
@@ -167,7 +171,7 @@ def _write(folder: Path, source: str, parts: Mapping[str, Any], column: str, lab
         if not items:
             raise DataError(f"{source} holds no images with a label")
         (work / TABLE).write_text(
-            json.dumps({"source": source, "items": items, "classes": list(classes)}), encoding="utf-8"
+            json.dumps({"source": source, "items": items, "classes": list(classes), "named": named}), encoding="utf-8"
         )
         if folder.exists() and not (folder / TABLE).is_file():
             shutil.rmtree(folder, ignore_errors=True)
