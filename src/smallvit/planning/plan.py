@@ -118,16 +118,14 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     with memory_in_words(training.recipe):
         cost = _measure(choices, asked, training, clock)
     seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
-    if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
-        training = _build(choices.recipe, images, split)
-        memory = resolve_room(choices, training)
-        with computing(choices["threads"]):
+    with computing(choices["threads"]):
+        if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
+            training = _build(choices.recipe, images, split)
+            memory = resolve_room(choices, training)
             cost = measure_cost(training, kinds_of(choices))
-    with computing(choices["threads"]):
         cost = resolve_compile(choices, training, cost, expected_seconds(choices, training, cost, clock))
-    with clock.for_each_fold(), computing(choices["threads"]):
-        floors = compute_floors(images, split) if with_floors else {}
-    with computing(choices["threads"]):
+        with clock.for_each_fold():
+            floors = compute_floors(images, split) if with_floors else {}
         seconds = resolve_length(choices, training, cost, clock, [len(rows) for rows in split.judged.values()])
     _tell_of_losses(choices, training)
     cores = torch.get_num_threads() if asked.threads == "auto" else choices["threads"]
