@@ -158,7 +158,7 @@ class AugmentSpec(Section):
     randaugment_magnitude: Annotated[float, Field(ge=0, le=10)] = 9.0
     randaugment_std: Annotated[float, Field(ge=0)] = 0.5  # of the magnitude
     randaugment_prob: Rate = 0.5  # of each operation
-    trivial: bool = False  # TrivialAugment: one operation, of any magnitude
+    trivial: bool | Auto = False  # TrivialAugment: one operation, of any magnitude
     brightness: Rate | Auto = 0.0
     contrast: Rate | Auto = 0.0
     saturation: Rate | Auto = 0.0
@@ -181,8 +181,8 @@ class AugmentSpec(Section):
 
     @field_validator("trivial")
     @classmethod
-    def _one_policy(cls, trivial: bool, info: ValidationInfo) -> bool:
-        if trivial and (operations := info.data.get("randaugment")):
+    def _one_policy(cls, trivial: bool | Auto, info: ValidationInfo) -> bool | Auto:
+        if trivial is True and (operations := info.data.get("randaugment")):
             raise ValueError(f"excludes randaugment = {operations}: choose one of the two policies")
         return trivial
 

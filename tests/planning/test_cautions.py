@@ -44,18 +44,6 @@ def test_images_that_judge_and_train() -> None:
     assert said(copied(images, {1: 3, 210: 320})) == []  # within a part
 
 
-def test_more_epochs_than_one_model_has_use_for() -> None:
-    def of(**settings: object) -> list[str]:
-        recipe = build_recipe(overrides={"epochs": 513, "data.per_class": 1000, "model.name": "conv_tiny", **settings})
-        return list(cautions(recipe, images, make_split(images, DataSpec())))
-
-    images = noise(400)
-    (told,) = of(budget=900)
-    assert told.startswith("513 epochs") and "--seeds 3 in the same time answer as one model" in told
-    assert of() == [], "so many were asked for"
-    assert of(budget=900, epochs=200) == of(budget=900, **{"model.name": "vit_nano"}) == []
-
-
 def test_twins_are_the_same_in_every_pixel() -> None:
     images_NCSS = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
     images_NCSS[1:4, 0, 0, 0] = 9  # all have the same middle line; three of them the same picture

@@ -189,7 +189,7 @@ class Augmenter:
 
 
 def policy_of(spec: AugmentSpec) -> Policy | None:
-    if spec.trivial:  # one of the operations or none, all equally likely
+    if resolved(spec.trivial):  # one of the operations or none, all equally likely
         return Policy(layers=1, probability=NOTHING / (NOTHING + 1), magnitude=None)
     if spec.randaugment and spec.randaugment_prob:
         return Policy(spec.randaugment, spec.randaugment_prob, spec.randaugment_magnitude, spec.randaugment_std)

@@ -65,7 +65,14 @@ def hugging_face_listing(where: Where, labelled: bool = True) -> Listing:
     source = where.source if by_name else str(Path(where.source).expanduser().absolute())
     # Numbers that nobody gave as names say nothing of what the images show.
     unnamed = not table.get("named", True) and all(name.isdecimal() for name in classes)
-    return Listing(where.source, folder, items, classes, True if unnamed else None, opened=where._replace(source=source, download=False))
+    return Listing(
+        where.source,
+        folder,
+        items,
+        classes,
+        True if unnamed else None,
+        opened=where._replace(source=source, download=False),
+    )
 
 
 # ---- loading -----------------------------------------------------------------------------------------

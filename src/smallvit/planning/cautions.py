@@ -11,14 +11,11 @@ from smallvit.console import are, several
 from smallvit.data.imageset import ImageSet
 from smallvit.data.split import PART_ADJECTIVES, Split
 from smallvit.data.twins import twins
-from smallvit.models.aliases import HYBRIDS
 from smallvit.objectives.base import objectives
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.selection import LOOKS, standard_error
 
 FEW_EPOCHS = 10
-MANY_EPOCHS, SATED = 300, 130  # of 500 images one model learned in 513 epochs no more than in 130 (docs/budget.md)
-MOST_SEEDS = 5
 FEW_TEST_IMAGES = 50
 FEW_TEST_GROUPS = 10
 COPIES = 0.005  # of the images that judge: fewer move an accuracy by less than it is known to
@@ -35,11 +32,6 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
         )
     if len(images.class_names) == 1:
         return
-    if recipe.budget and epochs >= MANY_EPOCHS and recipe.model.name in HYBRIDS and not recipe.data.folds:
-        yield (
-            f"{several(epochs, 'epoch')}: such a model learns hardly more in so many than in {SATED} of few images; --seeds "
-            f"{min(MOST_SEEDS, epochs // SATED)} in the same time answer as one model, which was right more often"
-        )
     if recipe.select == "best" and len(split.val) < FEW_TO_SELECT:
         yield (
             f"select = best looks at {several(len(split.val), 'validation image')}, and under {FEW_TO_SELECT} is too few to choose by: of weights "

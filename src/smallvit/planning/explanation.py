@@ -26,7 +26,7 @@ ROUTINE = frozenset(
     {"model.timm_name", "model.kwargs.stem_stride", "batch_size", "select", "eval_every", "schedule.warmup_epochs"}
     | {f"data.{name}" for name in ("cache_size", "in_chans", "flips")}
     | {f"optimizer.{name}" for name in ("name", "lr", "matrix_lr", "weight_decay")}
-    | {f"augment.{name}" for name in ("crop", "padding", "brightness", "contrast", "saturation")}
+    | {f"augment.{name}" for name in ("crop", "padding", "brightness", "contrast", "saturation", "trivial")}
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -29,6 +30,7 @@ NUMBERED = (
     "assumed: a mirror image is of the same class, for the classes are numbers without names; if they stand for digits, "
     "letters or anything else that a mirror changes, --set augment.flip=0"
 )
+VARIED_FROM = 100  # epochs
 COLOUR_FROM = 50  # epochs: it gained at 65 and 130, and nothing at 30
 
 
@@ -226,11 +228,13 @@ def resolve_epochs(choices: Choices) -> None:
     strength, why = _colour(choices)
     for key in COLOURS:
         choices.choose(f"augment.{key}", strength, why)
+    choices.choose("augment.trivial", *_varied(choices))
 
 
 def longest(recipe: Recipe) -> Recipe:
     """What is known after a step was measured, as it is in the longest run."""
-    augment = {key: COLOUR for key in COLOURS if getattr(recipe.augment, key) == "auto"}
+    most: dict[str, Any] = {**dict.fromkeys(COLOURS, COLOUR), "trivial": not recipe.augment.randaugment}
+    augment = {key: value for key, value in most.items() if getattr(recipe.augment, key) == "auto"}
     epochs = {"epochs": MOST_EPOCHS} if recipe.epochs == "auto" else {}
     return recipe.model_copy(update={"augment": recipe.augment.model_copy(update=augment), **epochs})
 
@@ -245,6 +249,18 @@ def _colour(choices: Choices) -> tuple[float, str]:
     if epochs < COLOUR_FROM:
         return 0.0, f"in {several(epochs, 'epoch')} the images themselves are news enough"
     return COLOUR, f"an image that is seen {epochs} times should not look the same each time"
+
+
+def _varied(choices: Choices) -> tuple[bool, str]:
+    """Whether each look at an image also turns, shifts, shears or recolours it strongly (TrivialAugment)."""
+    epochs = choices["epochs"]
+    if choices["augment.randaugment"]:
+        return False, "RandAugment takes its place"
+    if choices["data.in_chans"] != 3 or choices["model.name"] not in HYBRIDS:
+        return False, "measured for colour images and our own family only"
+    if epochs < VARIED_FROM:
+        return False, f"in {several(epochs, 'epoch')} the images themselves are news enough"
+    return True, f"of an image that is seen {epochs} times a model learns more where it looks different each time"
 
 
 def _classifies(choices: Choices) -> bool:
