@@ -1,4 +1,4 @@
-"""The one way to read the JSON files of a run folder: each is checked for the shape that it has (runs/shapes.py).
+"""The one way to read the JSON files of a run folder: each is checked for its shape (runs/shapes.py, runs/result_shapes.py).
 
 A folder may be a stranger's, or damaged. What is of another shape than training writes is one kind of error, which names
 the file, the key and the value.
@@ -14,18 +14,16 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from smallvit.errors import RunError
+from smallvit.runs.result_shapes import ProbeFile, ResultsFile, StoredFloor
 from smallvit.runs.shapes import (
     CurveFile,
     DecisionFile,
     EnvironmentFile,
     GroupFile,
     MovedFile,
-    ProbeFile,
     RecipeFile,
     Record,
-    ResultsFile,
     SplitFile,
-    StoredFloor,
 )
 
 Kind = TypeVar("Kind", bound=BaseModel)
