@@ -29,10 +29,8 @@ was stopped, and several may write at once. A run that broke is listed and stops
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
-import resource
 import shlex
 import shutil
 import subprocess
@@ -42,16 +40,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ours import ONE_THREAD, ROOT, WORK, Opened, code_in, command, end_after, found_in, judged, machine_number, read
 from rivals.sets import CONTEST, SETS, prepared
 from rivals.tries import TRIES, Settings
 from smallvit.planning.evidence import levers
-from smallvit.runs.atomic import write_text
-from smallvit.runs.environment import environment
 
-ROOT = Path(__file__).resolve().parents[1]
-WORK = ROOT / "runs" / "contest"
 OURS: dict[str, list[str]] = {  # the flags of each, beside data, seed, threads and budget
     "default": [],
     "hybrid": ["--model", "hybrid"],  # the same family with attention, its width by the same rule
@@ -65,13 +59,6 @@ ABLATED = (
     "augment.padding", "augment.flip", "data.flips",
 )  # fmt: skip
 OURS |= {f"without-{lever.setting}": shlex.split(lever.off) for lever in levers() if lever.setting in ABLATED}
-# What waits for time (threads, processes) is imported before the clock is exchanged.
-PROCESSOR_CLOCK = (
-    "import concurrent.futures, multiprocessing, queue, runpy, subprocess, sys, threading, time; "
-    "time.monotonic = time.perf_counter = time.process_time; "
-    "sys.argv[0] = 'smallvit'; runpy.run_module('smallvit', run_name='__main__')"
-)
-TOO_LONG = 1.5  # times the seconds: the process is ended
 
 
 class Task(NamedTuple):
@@ -168,29 +155,6 @@ def chosen(record: dict[str, Any], rival: str, name: str) -> Settings:
 # ---- the store -----------------------------------------------------------------------------------------
 
 
-def read(store: Path) -> dict[str, Any]:
-    empty = {"seconds": None, "sets": {}, "machines": [], "tries": {}, "runs": {}, "broken": {}}
-    return json.loads(store.read_text()) if store.is_file() else empty
-
-
-class Opened:
-    """The record, to be changed: whoever else writes to the store waits."""
-
-    def __init__(self, store: Path) -> None:
-        self.store = store
-
-    def __enter__(self) -> dict[str, Any]:
-        self.lock = os.open(self.store.parent, os.O_RDONLY)
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
-        self.record = read(self.store)
-        return self.record
-
-    def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            write_text(self.store, json.dumps(self.record, indent=1) + "\n")
-        os.close(self.lock)
-
-
 def begin(given: argparse.Namespace) -> None:
     """Prepare the sets; a store of runs with another time is refused."""
     with Opened(given.store) as record:
@@ -205,13 +169,6 @@ def begin(given: argparse.Namespace) -> None:
                 record["sets"].setdefault(name, {}).update(
                     train=len(found["y_train"]), test=len(found["y_test"]), classes=len(found["class_names"])
                 )
-
-
-def machine_number(record: dict[str, Any]) -> int:
-    machine = environment("cpu", 1)
-    if machine not in record["machines"]:
-        record["machines"].append(machine)
-    return record["machines"].index(machine)
 
 
 # ---- the runs ------------------------------------------------------------------------------------------
@@ -239,21 +196,20 @@ def launch(task: Task, given: argparse.Namespace) -> int:
     data = prepared(task.set, given.data, WORK, tuning=task.kind == "tries")
     shutil.rmtree(task.folder, ignore_errors=True)
     task.folder.parent.mkdir(parents=True, exist_ok=True)
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if task.entrant in OURS:
-        environ["PYTHONPATH"] = str(given.ours.resolve() / "src")
-        command = [sys.executable, "-c", PROCESSOR_CLOCK, "train", str(data), "--out", str(task.folder), "--quiet"]
-        command += ["--threads", "1", "--budget", f"{task.seconds:.0f}s", "--seed", str(task.seed), *OURS[task.entrant]]
+        words = ["train", str(data), "--out", str(task.folder), "--quiet", "--threads", "1", "--seed", str(task.seed)]
+        words += ["--budget", f"{task.seconds:.0f}s", *OURS[task.entrant]]
+        whole, environ = command(words, processor_clock=True), code_in(given.ours)
     else:
         task.folder.mkdir()
-        command = [given.python, str(ROOT / "benchmarks" / "rivals" / f"{task.entrant}.py"), "--data", str(data)]
-        command += ["--seconds", str(task.seconds), "--seed", str(task.seed), "--out", str(task.folder / "result.json")]
-        command += [part for key, value in task.settings.items() for part in ("--set", f"{key}={value}")]
-    most = int(TOO_LONG * task.seconds) + 30
+        whole = [given.python, str(ROOT / "benchmarks" / "rivals" / f"{task.entrant}.py"), "--data", str(data)]
+        whole += ["--seconds", str(task.seconds), "--seed", str(task.seed), "--out", str(task.folder / "result.json")]
+        whole += [part for key, value in task.settings.items() for part in ("--set", f"{key}={value}")]
+        environ = dict(os.environ)
     with task.log.open("wb") as log:
         return subprocess.Popen(
-            command, stdout=log, stderr=log, env=environ, cwd=task.folder.parent,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (most, most)),
+            whole, stdout=log, stderr=log, env=environ | ONE_THREAD, cwd=task.folder.parent,
+            preexec_fn=lambda: end_after(task.seconds),
         ).pid  # fmt: skip
 
 
@@ -264,7 +220,7 @@ def keep(task: Task, status: int, cpu_seconds: float, given: argparse.Namespace)
     try:
         if status:
             raise RuntimeError(f"status {os.waitstatus_to_exitcode(status)}")
-        found = of_ours(task.folder, given.ours, labels_N) if task.entrant in OURS else of_rival(task)
+        found = found_in(task.folder, given.ours, labels_N) if task.entrant in OURS else of_rival(task)
     except (RuntimeError, OSError, ValueError, KeyError) as error:
         last = task.log.read_text(errors="replace").strip().splitlines()[-1:]
         with Opened(given.store) as record:
@@ -284,35 +240,9 @@ def keep(task: Task, status: int, cpu_seconds: float, given: argparse.Namespace)
     return f"{found['accuracy']:.1%} in {cpu_seconds} s, {found['epochs']} epochs"
 
 
-def judged(found: dict[str, Any], labels_N: NDArray[np.int64]) -> dict[str, Any]:
-    """With how many and which test images are right in the place of the predictions."""
-    predictions, rest = np.asarray(found["predictions"]), {key: found[key] for key in found if key != "predictions"}
-    right_N = predictions == labels_N
-    counts = {"accuracy": right_N.mean().item(), "correct": int(right_N.sum()), "n": len(right_N)}
-    return counts | rest | {"right": np.packbits(right_N).tobytes().hex()}
-
-
 def of_rival(task: Task) -> dict[str, Any]:
     result = json.loads((task.folder / "result.json").read_text())
     return {key: result[key] for key in ("epochs", "parameters", "predictions")}
-
-
-def of_ours(folder: Path, ours: Path, labels_N: NDArray[np.int64]) -> dict[str, Any]:
-    """From the run folder, in the order of the file."""
-    from safetensors.numpy import load_file
-
-    results = json.loads((folder / "results.json").read_text())
-    recipe = json.loads((folder / "recipe.json").read_text())["resolved"]
-    stored = load_file(folder / "predictions.safetensors")
-    in_order = np.argsort(stored["rows"])
-    if not np.array_equal(stored["labels"][in_order], labels_N):
-        raise ValueError("the run was judged on other images than the test part")
-    code = subprocess.run(["git", "-C", ours, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return {
-        "epochs": recipe["epochs"], "parameters": results["model"]["parameters"], "code": code.stdout.strip(),
-        "predictions": stored["probabilities"].argmax(1)[in_order],
-        "floors": {floor["label"]: floor["accuracy"] for floor in results["floors"].values() if floor.get("accuracy")},
-    }  # fmt: skip
 
 
 if __name__ == "__main__":

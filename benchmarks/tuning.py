@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import time
 import tomllib
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from contest import ROOT, WORK, Opened, judged, machine_number, of_ours, read
+from ours import ROOT, WORK, Opened, found_in, judged, machine_number, read, run_alone
 from rivals.sets import SETS, prepared
 
 ENTRANTS = {"default": ("train", "."), "tune": ("tune", "final")}  # the command, and the run that is judged
@@ -70,21 +69,18 @@ def run(entrant: str, name: str, seed: int, given: argparse.Namespace) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     words = [command, str(data), "--budget", given.time, "--seed", str(seed), "--out", str(folder), "--quiet"]
-    environ = {**os.environ, "PYTHONPATH": str(given.ours.resolve() / "src")}
-    began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "smallvit", *words], env=environ)
-    _, status, usage = os.wait4(process.pid, 0)
-    spent = {"seconds": round(time.monotonic() - began, 1), "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1)}
+    spent = run_alone(words, given.ours)
     with np.load(data) as found, Opened(given.store) as record:
-        if status:
-            record["broken"][f"{entrant}/{name}/{seed}"] = f"status {os.waitstatus_to_exitcode(status)}"
+        if spent.status:
+            record["broken"][f"{entrant}/{name}/{seed}"] = f"status {os.waitstatus_to_exitcode(spent.status)}"
             return "broke"
-        result = judged(of_ours(folder / judged_run, given.ours, found["y_test"]), found["y_test"])
-        result |= {**spent, "seed": seed, "settings": {}, "machine": machine_number(record), **about_trials(folder)}
+        result = judged(found_in(folder / judged_run, given.ours, found["y_test"]), found["y_test"])
+        result |= {"seconds": spent.seconds, "cpu_seconds": spent.cpu_seconds, "seed": seed, "settings": {}}
+        result |= {"machine": machine_number(record), **about_trials(folder)}
         floors = result.pop("floors")
         record["sets"][name]["floors"] = floors
         record["runs"][f"{entrant}/{name}/{seed}"] = result
-    return f"{result['accuracy']:.1%} in {spent['seconds']} s"
+    return f"{result['accuracy']:.1%} in {spent.seconds} s"
 
 
 def about_trials(folder: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from helpers import PROJECT
 
 PROGRAM = PROJECT / "benchmarks" / "contest_page.py"
 ATTENTION = PROJECT / "benchmarks" / "attention_page.py"
-STRONG = PROJECT / "benchmarks" / "strong_augmentation.py"
+VARIATIONS = PROJECT / "benchmarks" / "variations.py"
 
 
 def run(seed: int, right: int, n: int = 100) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_what_strong_augmentation_brings_by_length(tmp_path: Path) -> None:
     }
     runs |= {"cutmix/cifar500/15/0": run(0, 80), "cutmix/cifar500/15/1": run(1, 82), "erase/flowers/15/0": run(0, 50)}
     (tmp_path / "strong.json").write_text(json.dumps({"runs": runs}))
-    printed = page("page", "--store", tmp_path / "strong.json", program=STRONG).stdout
+    printed = page("page", "--store", tmp_path / "strong.json", program=VARIATIONS).stdout
     assert printed.splitlines() == [
         "| images | minutes | the default | CutMix, every other batch | erasing, every other image |",
         "|---|---|---|---|---|",
@@ -109,5 +109,5 @@ def test_what_strong_augmentation_brings_by_length(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_strong_augmentation_brought() -> None:
-    table = page("page", program=STRONG).stdout.strip()
+    table = page("page", program=VARIATIONS).stdout.strip()
     assert table and table in (PROJECT / "docs" / "results.md").read_text()
