@@ -57,6 +57,20 @@ def test_shifted_looks_count_as_much(flips: bool) -> None:
     assert torch.equal(shifted.features(images), p.features(images))
 
 
+def test_few_looks_are_at_the_image_and_its_moved_mirror_images() -> None:
+    images, p = pixels(), predictor(False)
+    few = Preparation.of({**vars(p.preparation), "flips": True, "shifts": 1, "few_looks": True})
+    padded = nn.functional.pad(images.float(), (1, 1, 1, 1), mode="replicate").to(torch.uint8)
+    looks = [images, padded[:, :, :8, :8].flip(3), padded[:, :, 2:, 2:].flip(3)]
+    expected = torch.stack([p.logits(look) for look in looks]).mean(0)
+    torch.testing.assert_close(Predictor(p.backbone, few, p.class_names).logits(images), expected)
+    for others in ({"shifts": 0}, {"flips": False}):  # of one kind alone all looks count
+        both = [
+            Preparation.of({**vars(few), **others, "few_looks": some}).looks(images.float()) for some in (True, False)
+        ]
+        assert all(map(torch.equal, *both)) and len(both[0]) == len(both[1])
+
+
 def test_features_are_of_the_image_itself() -> None:
     assert torch.equal(predictor(True).features(pixels()), predictor(False).features(pixels()))
 
@@ -125,6 +139,20 @@ def test_where_nothing_was_mirrored_it_is_left_out(tmp_path: Path) -> None:
     assert chosen(letters) is False
 
 
+def test_when_moved_images_are_looked_at(tmp_path: Path) -> None:
+    def moved(data: str | Path, model: str = "auto", **flags: Any) -> tuple[int | str, bool]:
+        asked = smallvit.make_recipe(data=data, model=model, threads=1, device="cpu", **flags)
+        found = make_plan(asked, with_floors=False).recipe.data
+        return found.shifts, found.few_looks
+
+    photos = write_npz(tmp_path / "photos.npz", n=40, side=32)
+    assert moved(photos, epochs=1) == (2, True)
+    assert moved(photos, "vit_pico", epochs=1) == (0, True), "measured for our own family"
+    assert moved(photos, budget="20s") == (0, True), "judging would take too much of it"
+    assert moved(photos, epochs=1, settings={"data.shifts": 1, "data.few_looks": False}) == (1, False)
+    assert moved("digits", epochs=1, per_class=4) == (0, True), "8 px"
+
+
 def test_shifts_are_stored_and_bad_ones_named(run: smallvit.Run, tmp_path: Path) -> None:
     photos = make_folder(tmp_path / "photos", {"cat": 12, "dog": 12})
     moved = smallvit.train(photos, **TINY, settings={**SETTINGS, "data.shifts": 1}, out=tmp_path / "run")
@@ -132,7 +160,7 @@ def test_shifts_are_stored_and_bad_ones_named(run: smallvit.Run, tmp_path: Path)
     plan, p = read_plan(moved), moved.predictor()
     stored = read_tensors(moved.path / "predictions.safetensors")[0]["probabilities"]
     torch.testing.assert_close(p.probabilities(plan.images, plan.split.test), stored)
-    assert len(p.preparation.looks(torch.zeros(1, 3, 8, 8))) == 6
+    assert len(p.preparation.looks(torch.zeros(1, 3, 8, 8))) == 3
     for wrong in (-1, 9, "far"):
         with pytest.raises(smallvit.UsageError, match=r"data\.shifts"):
             smallvit.make_recipe(settings={"data.shifts": wrong})

@@ -40,6 +40,7 @@ class Preparation:
     white: int = FULL_WHITE
     flips: bool = False  # the answer is the mean of those for the image and for its mirror image
     shifts: int = 0  # pixels: and for the image moved so far towards two of its corners
+    few_looks: bool = False  # with both: for the image as it is and for its moved mirror images, half as many looks
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> Preparation:
@@ -83,7 +84,10 @@ class Preparation:
         if far := self.shifts:
             padded = F.pad(images_BCSS, (far, far, far, far), mode="replicate")
             looks += [padded[..., edge : edge + height, edge : edge + width] for edge in (0, 2 * far)]
-        return looks + [look.flip(3) for look in looks] if self.flips else looks
+        if not self.flips:
+            return looks
+        mirrored = [look.flip(3) for look in looks]
+        return looks[:1] + mirrored[1:] if far and self.few_looks else looks + mirrored
 
     @property
     def wanted(self) -> tuple[int, Fit, int, int]:

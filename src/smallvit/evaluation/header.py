@@ -33,6 +33,7 @@ class ModelHeader(BaseModel):
     white: White = FULL_WHITE
     flips: bool = False
     shifts: Shift = 0
+    few_looks: bool = False
     calibrate: bool = False  # files of 0.1 have a temperature that is used where it is asked for
     temperature: Annotated[float, Field(gt=0)] | None = None
 

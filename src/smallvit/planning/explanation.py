@@ -24,7 +24,7 @@ UNTOLD = ("data.source", "data.mean", "data.std")  # told elsewhere, or numbers 
 # What follows from the rest, or is nearly always the same: a run does not begin with it.
 ROUTINE = frozenset(
     {"model.timm_name", "model.kwargs.stem_stride", "batch_size", "select", "eval_every", "schedule.warmup_epochs"}
-    | {f"data.{name}" for name in ("cache_size", "in_chans", "flips")}
+    | {f"data.{name}" for name in ("cache_size", "in_chans", "flips", "shifts")}
     | {f"optimizer.{name}" for name in ("name", "lr", "matrix_lr", "weight_decay")}
     | {f"augment.{name}" for name in ("crop", "padding", "brightness", "contrast", "saturation", "trivial")}
 )

@@ -31,6 +31,8 @@ NUMBERED = (
     "letters or anything else that a mirror changes, --set augment.flip=0"
 )
 VARIED_FROM = 100  # epochs: on 500 images it gained at 136 and 513; on more, from 30 to 240, it was within chance
+SHIFT, SHIFT_SHARE = 2, 16  # pixels, and no more than that share of the side; 4 px at 64 px lost
+SHIFT_BUDGET = 120.0  # seconds
 COLOUR_FROM = 50  # epochs: it gained at 65 and 130, and nothing at 30
 
 
@@ -100,6 +102,7 @@ def resolve_size(choices: Choices, source: Source) -> None:
     mirrored = choices["augment.flip"] > 0 and _classifies(choices)
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)
+    choices.choose("data.shifts", *_moved(choices))
 
 
 def resolve_split(choices: Choices, images: ImageSet) -> None:
@@ -237,6 +240,18 @@ def longest(recipe: Recipe) -> Recipe:
     augment = {key: value for key, value in most.items() if getattr(recipe.augment, key) == "auto"}
     epochs = {"epochs": MOST_EPOCHS} if recipe.epochs == "auto" else {}
     return recipe.model_copy(update={"augment": recipe.augment.model_copy(update=augment), **epochs})
+
+
+def _moved(choices: Choices) -> tuple[int, str]:
+    """By how many pixels an image is moved to be looked at again, when a model answers."""
+    far = min(SHIFT, choices["data.img_size"] // SHIFT_SHARE)
+    if not choices["data.flips"] or choices["model.name"] not in ("auto", *HYBRID_KINDS, *HYBRIDS):
+        return 0, "measured beside mirror images, and for our own family only"
+    if not far:
+        return 0, "the images are too small"
+    if (choices["budget"] or SHIFT_BUDGET) < SHIFT_BUDGET:
+        return 0, "in so short a time more looks at the end would take too much of it"
+    return far, "the mean of the image and moved ones is right more often"
 
 
 def _colour(choices: Choices) -> tuple[float, str]:

@@ -19,7 +19,7 @@ from smallvit.planning.choices import Choices
 from smallvit.recipe import DataSpec, ModelSpec, Recipe, build_recipe, resolved
 
 # All else of the data is that of the run that counts: the same rows train, and none that it holds out.
-OWN_DATA = ("cache_size", "mean", "std", "flips", "shifts", "calibrate", "fingerprint")
+OWN_DATA = ("cache_size", "mean", "std", "flips", "shifts", "few_looks", "calibrate", "fingerprint")
 SAME_MACHINE = ("device", "threads", "seed", "checkpoint_seconds")
 LEAST_SECONDS, LEAST_EPOCHS = 180, 30  # below, `--pretrain auto` takes none: what was measured took four minutes
 OF_BUDGET = "of a budget; where there is none, it comes on top"

@@ -21,6 +21,7 @@ def example(request: Request, shipped: Shipment) -> str:
         ours=is_ours(shipped.architecture),
         flips=preparation.flips,
         shifts=preparation.shifts,
+        few=preparation.few_looks,
     )
 
 

@@ -60,6 +60,7 @@ def _config(predictor: Predictor, architecture: str, arguments: dict[str, Any]) 
             "std": p.std,
             "flips": p.flips,
             "shifts": p.shifts,
+            "few_looks": p.few_looks,
             "temperature": temperature_of(predictor),
         },
     }

@@ -166,6 +166,7 @@ def model_header(t: Training, class_names: tuple[str, ...], which: str, epoch: i
                 "std",
                 "flips",
                 "shifts",
+                "few_looks",
                 "calibrate",
             )
         },
