@@ -108,6 +108,7 @@ def test_what_strong_augmentation_brings_by_length(tmp_path: Path) -> None:
     ]
 
 
-def test_the_page_says_what_strong_augmentation_brought() -> None:
-    table = page("page", program=VARIATIONS).stdout.strip()
+@pytest.mark.parametrize("study", ["strong-augmentation", "long-runs"])
+def test_the_page_says_what_variations_of_the_default_brought(study: str) -> None:
+    table = page("page", study, program=VARIATIONS).stdout.strip()
     assert table and table in (PROJECT / "docs" / "results.md").read_text()

@@ -71,6 +71,16 @@ def test_few_looks_are_at_the_image_and_its_moved_mirror_images() -> None:
         assert all(map(torch.equal, *both)) and len(both[0]) == len(both[1])
 
 
+def test_what_an_answer_is_the_mean_over() -> None:
+    def words(**keys: Any) -> str:
+        return Preparation.of({**vars(predictor(False).preparation), **keys}).looks_in_words()
+
+    assert words() == "" and words(flips=True) == "the image and its mirror image"
+    assert words(shifts=2) == "the image as it is and moved by 2 px to two of its corners"
+    assert words(flips=True, shifts=2).endswith("mirror image, each as it is and moved by 2 px to two of its corners")
+    assert words(flips=True, shifts=2, few_looks=True).endswith("mirror image moved by 2 px to two of its corners")
+
+
 def test_features_are_of_the_image_itself() -> None:
     assert torch.equal(predictor(True).features(pixels()), predictor(False).features(pixels()))
 

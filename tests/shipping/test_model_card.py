@@ -36,7 +36,9 @@ def test_numbers_are_those_of_the_run(run: Path, exported: Exported, format: str
         assert f"| {label} | {100 * accuracy:.1f}% | {100 * low:.1f}% to {100 * high:.1f}% |" in text
     assert f"{results['model']['parameters']:,} parameters" in text
     assert exported(format).agreement.sentence in text
-    assert "the temperature 0.4" in text and "mirror image" in text and "shifts of 1 px" in text
+    assert (
+        "the temperature 0.4" in text and "the image and its mirror image moved by 1 px to two of its corners" in text
+    )
     assert "No diagnosis was stored" in text and "## Limits" in text and "licence of the images" in text
     assert f"It was judged on {judged['n']} images" in text
 

@@ -89,6 +89,15 @@ class Preparation:
         mirrored = [look.flip(3) for look in looks]
         return looks[:1] + mirrored[1:] if far and self.few_looks else looks + mirrored
 
+    def looks_in_words(self) -> str:
+        """What the answer is the mean over; empty where it is the image as it is, and nothing else."""
+        moved = f"moved by {self.shifts} px to two of its corners"
+        if not self.flips:
+            return f"the image as it is and {moved}" if self.shifts else ""
+        if self.shifts and self.few_looks:
+            return f"the image and its mirror image {moved}"
+        return "the image and its mirror image" + (f", each as it is and {moved}" if self.shifts else "")
+
     @property
     def wanted(self) -> tuple[int, Fit, int, int]:
         """What a square is: models that agree in it take the same."""

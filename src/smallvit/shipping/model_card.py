@@ -61,6 +61,7 @@ def card(request: Request, shipped: Shipment, agreement: Agreement) -> str:
         source=plain(Path(recipe.data.source).name),
         parts=_parts(run),
         preparation=preparation,
+        looks=preparation.looks_in_words(),
         temperatures=[temperature for one in members_of(shipped.predictor) if (temperature := temperature_of(one))],
         findings=_findings(request),
         agreement=agreement.sentence,
