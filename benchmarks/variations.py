@@ -4,7 +4,7 @@
     python benchmarks/variations.py page strong-augmentation --write docs/results.md
 
 Studies: `strong-augmentation` (which kind of it pays, from how long a run on) and `long-runs` (what pays beside TrivialAugment: other
-members of our family, still more augmentation). Judged on training images that were not trained on: no test image has been looked at. Time is that of the
+members of our family, still more augmentation), and `plain-vit` (initial weights, a teacher, pretraining, each in the same time). Judged on training images that were not trained on: no test image has been looked at. Time is that of the
 whole command on one thread's processor clock, as in contest.py. What ended is in the store, and is not run again.
 """
 
@@ -25,6 +25,7 @@ from ours import ROOT, WORK, Opened, Spent, found_in, judged, machine_number, re
 from rivals.sets import Rows, arrays, validation_part
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
+from smallvit.evaluation.statistics import mean_interval
 from smallvit.runs.atomic import replacing
 
 
@@ -62,6 +63,17 @@ STUDIES = {
             "hybrid": Arm("with attention (`hybrid_tiny`)", ("model.name=hybrid_tiny",)),
             "large-shifts": Arm("shifts of an eighth", ("augment.padding=0.125",)),
             "cutmix": Arm("CutMix, every other batch", ("objective.cutmix=1.0", "objective.mix_prob=0.5")),
+        },
+    ),
+    "plain-vit": Study(  # what helps the ViT that nobody tuned
+        ("model.name=vit_nano",),
+        {
+            "usual": Arm("`vit_nano`"),
+            "mimetic": Arm("mimetic weights", ("model.weights=mimetic",)),
+            "impulse": Arm("impulse weights", ("model.weights=impulse",)),
+            "teacher": Arm("a teacher, trained first", ("aux.teacher.run=auto",)),
+            "simclr": Arm("SimCLR first", ("pretrain.method=simclr",)),
+            "mae": Arm("MAE first", ("pretrain.method=mae",)),
         },
     ),
 }  # fmt: skip
@@ -181,14 +193,17 @@ def _epochs(runs: dict[str, Any]) -> str:
 
 
 def difference(runs: dict[str, Any], plain: dict[str, Any]) -> str:
-    """In points, with the 95 % interval over the images of the seeds that both have."""
+    """In points, with the 95 % interval: from three seeds that both have on by t over seeds, with fewer over their images."""
     both = [right(runs[seed]).astype(float) - right(plain[seed]) for seed in runs if seed in plain]
     if not both:
         return ""
     mean_N = np.mean(both, axis=0)
-    middle, wide = 100 * mean_N.mean(), 196 * mean_N.std(ddof=1) / len(mean_N) ** 0.5
+    middle, wide = mean_N.mean(), 1.96 * mean_N.std(ddof=1) / len(mean_N) ** 0.5
     seeds = "" if len(both) == 1 else f", {len(both)} seeds"
-    return f"{middle:+.1f} ({middle - wide:+.1f} to {middle + wide:+.1f}{seeds}; {_epochs(runs)})"
+    low, high = middle - wide, middle + wide
+    if len(both) > 2:
+        _, low, high = mean_interval([one_N.mean() for one_N in both])
+    return f"{100 * middle:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}{seeds}; {_epochs(runs)})"
 
 
 if __name__ == "__main__":

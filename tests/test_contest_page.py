@@ -108,6 +108,19 @@ def test_what_strong_augmentation_brings_by_length(tmp_path: Path) -> None:
     ]
 
 
+def test_from_three_seeds_on_a_variation_has_an_interval_over_them(tmp_path: Path) -> None:
+    runs = {f"usual/flowers/4/{seed}": run(seed, 50) for seed in range(3)}
+    runs |= {f"mimetic/flowers/4/{seed}": run(seed, 60 + seed) for seed in range(3)}
+    (tmp_path / "vit.json").write_text(json.dumps({"runs": runs}))
+    printed = page("page", "plain-vit", "--store", tmp_path / "vit.json", program=VARIATIONS).stdout
+    assert "| +11.0 (+8.5 to +13.5, 3 seeds; 10 epochs) |" in printed
+
+
+def test_an_arm_that_a_study_does_not_have_is_named() -> None:
+    refused = page("run", "plain-vit", "--arms", "cutmix", program=VARIATIONS)
+    assert refused.returncode and "cutmix: one of usual, mimetic" in refused.stderr
+
+
 @pytest.mark.parametrize("study", ["strong-augmentation", "long-runs"])
 def test_the_page_says_what_variations_of_the_default_brought(study: str) -> None:
     table = page("page", study, program=VARIATIONS).stdout.strip()
