@@ -15,7 +15,7 @@ import typer
 from smallvit.commands import amount, look, ship, stock, study, train, tune
 from smallvit.commands.examples import examples
 from smallvit.console import printable
-from smallvit.errors import Interrupted, OutOfMemory, SmallvitError, ran_out, stopped_status, what_ran_out
+from smallvit.errors import Interrupted, OutOfMemory, SmallvitError, UsageError, ran_out, stopped_status, what_ran_out
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -125,6 +125,11 @@ def main() -> None:
     except Exception as error:
         if ran_out(error):
             _fail(f"out of memory ({what_ran_out(error)}): {MORE_MEMORY}", OutOfMemory.exit_status)
+        if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's word for ~nobody
+            _fail(
+                "there is no home directory of the user named after a ~: give the path without it",
+                UsageError.exit_status,
+            )
         status = getattr(error, "exit_code", None)
         if status is None:
             raise

@@ -64,3 +64,11 @@ def test_the_band_follows_the_fit() -> None:
     told = tell(drawn(0.05, 0.15, 0.6, 2, 800, 0.005, np.random.default_rng(3)))
     middle, low, high = told.band(np.array([125.0, 1000.0, 2000.0]))
     assert (low <= middle).all() and (middle <= high).all() and (np.diff(middle) <= 0).all()
+
+
+def test_the_interval_is_of_all_classes_where_there_are_very_many_test_images() -> None:
+    """Rows stand class by class, and the first are easy here: models are never wrong on them."""
+    draw = np.random.default_rng(3)
+    easy, hard = np.zeros((4, 1, 20_000), dtype=bool), drawn(0.1, 0.2, 0.6, 1, 20_000, 0.0, draw).wrong_PSN
+    told = tell(Measured(IMAGES, np.concatenate([easy, hard], axis=2)))
+    assert told.interval[0] < told.gain < told.interval[1]

@@ -124,3 +124,7 @@ def test_a_device_that_is_not_there(command: str, place: Path) -> None:
     files = [place / "photos" / "dog"] if command == "predict" else []
     outcome = run_here(command, place / "runs" / "a", *files, "--device", "toaster")
     fails(outcome, 2, "device 'toaster' cannot be used here", "choices: auto, cpu, cuda")
+
+
+def test_the_home_of_nobody() -> None:
+    fails(run_here("train", "~nobody-of-that-name/photos"), 2, "no home directory of the user named after a ~")

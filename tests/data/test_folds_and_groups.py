@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.model_selection import StratifiedGroupKFold
 
 from helpers import make_folder
@@ -18,8 +19,9 @@ from smallvit.data.dealing import deal_groups, deal_images
 from smallvit.data.groups import with_groups
 from smallvit.data.imageset import ImageSet
 from smallvit.data.sources import open_source
-from smallvit.data.split import Split, make_split
+from smallvit.data.split import Split, make_split, possible_folds
 from smallvit.errors import DataError, UsageError
+from smallvit.planning.elsewhere import at_fold, at_share
 from smallvit.planning.flags import make_recipe
 from smallvit.planning.plan import make_plan
 from smallvit.recipe import DataSpec, build_recipe
@@ -214,3 +216,51 @@ def test_expressions_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"\(a\+\)\+\$: still not done with 2 names"):
         with_groups(images, r"(a+)+$")
     assert time.monotonic() - started < 10
+
+
+def test_how_many_folds_there_can_be() -> None:
+    def possible(images: ImageSet) -> int:
+        return possible_folds(images, make_split(images, DataSpec(val="none", test="none")))
+
+    assert possible(image_set([0] * 50 + [1] * 50)) == 5
+    assert possible(image_set([0] * 50 + [1] * 3)) == 3 and possible(image_set([0] * 50 + [1])) == 0
+    groups = [f"p{number // 10}" for number in range(40)]
+    assert possible(image_set([0] * 20 + [1] * 20, groups)) == 4, "each stays whole"
+    assert possible(image_set([0] * 30 + [1] * 10, groups)) == 0, "a class of one group cannot be divided"
+
+
+def test_many_classes_of_two_groups_are_dealt_at_once() -> None:
+    labels, groups = [k // 4 for k in range(4 * 3000)], [f"{k // 2}" for k in range(4 * 3000)]
+    part_R = deal_groups(torch.tensor(labels), groups, (0.2, 0.8), 0, "test")
+    held = torch.tensor(labels)[part_R == 0].unique()
+    assert len(held) == 3000 and len(torch.tensor(labels)[part_R == 1].unique()) == 3000
+
+
+def test_a_fold_of_few_images_has_a_batch_that_fits(tmp_path: Path) -> None:
+    groups = ["a"] * 10 + ["b"] * 9 + ["c"] * 9
+    data = image_set([k % 2 for k in range(28)], groups)
+    rows = [(f"{k}.png", "ab"[data.labels_N[k]], groups[k]) for k in range(28)]
+    for path, *_ in rows:
+        Image.new("RGB", (8, 8), (int(path.split(".")[0]) * 9, 0, 0)).save(tmp_path / path)
+    table = tmp_path / "t.csv"
+    table.write_text("path,label,group\n" + "".join(f"{','.join(row)}\n" for row in rows))
+    asked = make_recipe(
+        data=table, model="vit_pico", epochs=1, batch_size=16, threads=1, settings={"data.folds": 2, "data.fold": 0}
+    )
+    plan = make_plan(asked, with_floors=False)
+    sizes = []
+    for fold in range(2):
+        own = at_fold(plan, fold) if fold else plan
+        assert own.recipe.batch_size <= len(own.split.train)
+        sizes.append(len(own.split.train))
+    assert min(sizes) < 16, "the case that it is about"
+
+
+def test_a_share_that_is_seen_often_is_changed_strongly(tmp_path: Path) -> None:
+    """Ten times the epochs for a tenth of the images: what follows from their number follows anew."""
+    folder = make_folder(tmp_path, {"a": 40, "b": 40})
+    settings = {"data.test": "none", "data.val": "none"}
+    asked = make_recipe(data=folder, model="conv_nano", epochs=30, batch_size=8, threads=1, settings=settings)
+    plan = make_plan(asked, with_floors=False)
+    share = at_share(plan, 0.1, 0)
+    assert plan.recipe.augment.trivial is False and share.recipe.epochs > 100 and share.recipe.augment.trivial is True

@@ -175,3 +175,15 @@ def test_paths_and_names_are_left_alone(tmp_path: Path) -> None:
 def test_what_is_refused(data: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         hold(data)
+
+
+@pytest.mark.parametrize(("number", "message"), [(-1, "label -1 is negative"), (3, "label 3 has no name")])
+def test_labels_without_a_name_are_refused_in_images_of_several_sizes_too(number: int, message: str) -> None:
+    """As a test part of Hugging Face without labels has them: they were taken for the last class."""
+    tall = [image.crop((0, 0, 6 + row % 2, 8)) for row, image in enumerate(PICTURES)]
+    labels = [*Y.tolist()[:-1], number]
+    with (
+        pytest.raises(DataError, match=message),
+        lent(Rows({"image": tall, "label": labels}, image="any", label=ClassLabel())),
+    ):
+        pass

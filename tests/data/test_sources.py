@@ -387,7 +387,17 @@ def test_damaged_npz(tmp_path: Path, damage: str) -> None:
 
 @pytest.mark.parametrize(
     ("names", "mirrors"),
-    [("01", True), ("01234", True), ("0123456789", False), ("38", False), ("abc", False), (("cat", "d"), True)],
+    [
+        ("01", True),
+        ("01234", True),
+        ("0123456789", False),
+        ("38", False),
+        ("abc", False),
+        ("12", True),
+        ("12345", True),
+        ("123456789", False),
+        (("cat", "d"), True),
+    ],
 )
 def test_signs_are_not_mirrored_but_numbers_for_something_else_are(
     names: Sequence[str], mirrors: bool, tmp_path: Path
@@ -471,3 +481,12 @@ def test_cifar() -> None:
     assert {part: len(rows) for part, rows in images.parts.items()} == {"train": 10_000, "test": 2_000}
     assert images.class_names[3] == "cat"
     assert torch.bincount(images.labels_N).unique().tolist() == [1_200]
+
+
+def test_training_images_alone_are_no_split(tmp_path: Path) -> None:
+    """Where nothing of the test part can be read, a part of the training images is held out, as it is of a table."""
+    folder = make_folder(tmp_path / "photos", {"train/a": 12, "train/b": 12})
+    for name in ("a", "b"):
+        (folder / "test" / name).mkdir(parents=True)
+    images = open_source(str(folder)).load(8, "crop", 3)
+    assert images.parts == {}

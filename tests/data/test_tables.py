@@ -188,6 +188,7 @@ def test_many_missing_files_stop_with_the_list(tmp_path: Path) -> None:
     [
         ("", "is empty: the first line must name the columns path and label"),
         ("\n\n", "is empty"),
+        ("x" * 140_000, "must name the columns path and label"),
         ("path,label\n", "names no images"),
         (ROWS, r"must name the columns path and label.*; it reads 'images/000\.png,cat'"),
         ("path|label\n" + ROWS, "divided by commas; it reads 'path.label'"),

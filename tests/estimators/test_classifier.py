@@ -22,7 +22,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks as checks
 
 import smallvit
-from helpers import ends_well, run_here
+from helpers import ends_well, make_folder, run_here
 from smallvit.errors import RunError
 from smallvit.sklearn import ViTClassifier
 
@@ -197,6 +197,25 @@ def test_saved_and_loaded(fitted: ViTClassifier, tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(fitted)).save(tmp_path / "from-bytes").classes == run.classes
     # It is a run like any other, with its images beside it.
     ends_well(run_here("evaluate", tmp_path / "kept", "--part", "train"))
+    loaded.save(tmp_path / "kept", overwrite=True)  # onto itself
+    assert np.array_equal(ViTClassifier.load(tmp_path / "kept").predict_proba(X), fitted.predict_proba(X))
+
+
+def test_numbers_of_numpy_are_parameters_and_what_cannot_be_kept_is_told_at_once() -> None:
+    ViTClassifier(**{**QUICK, "epochs": np.int64(1), "settings": {"batch_size": np.int64(8)}}).fit(X, Y)
+    with pytest.raises(RunError, match="cannot be kept"):
+        ViTClassifier(**{**QUICK, "settings": {"batch_size": {1, 2}}}).fit(X, Y)
+
+
+def test_a_run_on_a_table_keeps_its_files_where_they_are(tmp_path: Path) -> None:
+    make_folder(tmp_path / "photos", {"a": 8, "b": 8})
+    files = sorted((tmp_path / "photos").rglob("*.png"))
+    table = tmp_path / "photos" / "table.csv"
+    table.write_text("path,label\n" + "".join(f"{file.parent.name}/{file.name},{file.parent.name}\n" for file in files))
+    run = smallvit.train(table, out=tmp_path / "a", show_progress=False, **QUICK)
+    saved = ViTClassifier.load(run.path).save(tmp_path / "out" / "m")
+    assert saved.recipe.data.source == str(table) and not (tmp_path / "out" / "table.csv").exists()
+    ends_well(run_here("evaluate", tmp_path / "out" / "m"))
 
 
 def test_any_run_can_be_loaded(tmp_path: Path) -> None:

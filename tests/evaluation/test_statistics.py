@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smallvit.evaluation.statistics import bootstrap_difference, clustered_interval, mean_interval, wilson
+from smallvit.evaluation.statistics import bootstrap_difference, clustered_interval, mean_interval, rounding, wilson
 
 
 @pytest.mark.parametrize(("correct", "n"), [(0, 1), (1, 1), (0, 10), (5, 10), (10, 10), (333, 359), (9_999, 10_000)])
@@ -97,3 +97,20 @@ def test_the_interval_of_folds_holds_what_it_promises(n: int, spread: float, lea
         plain += low <= 0.85 <= high
     assert 0.90 <= inside / 600 <= 0.985
     assert plain / 600 > least_plain and (spread == 0 or plain / 600 < 0.85)  # images alone would promise too much
+
+
+def test_few_groups_tell_little_however_many_images_they_have() -> None:
+    one = np.zeros(30, dtype=np.int64)
+    assert clustered_interval(np.arange(30) < 20.0, groups_N=one) == (0.0, 1.0), (
+        "of one group nothing follows for others"
+    )
+    two = np.arange(200) // 100
+    assert clustered_interval(np.ones(200), groups_N=two) == wilson(2, 2)
+    assert clustered_interval(np.ones(1), groups_N=one[:1]) == wilson(1, 1)
+
+
+def test_values_that_are_alike_vary_by_the_least_that_is_given() -> None:
+    least = rounding(20)
+    mean, low, high = mean_interval([0.05, 0.05], least=least)
+    assert mean == 0.05 and high - mean == pytest.approx(12.706 * least / 2**0.5, rel=1e-3) and low < 0
+    assert mean_interval([0.0, 0.5], least=least) == mean_interval([0.0, 0.5])

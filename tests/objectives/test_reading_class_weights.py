@@ -64,6 +64,7 @@ def test_both_kinds_of_file(tmp_path: Path) -> None:
         ("w.csv", "class,weight\ncat\n", "line 2: should hold a class and its weight"),
         ("w.csv", "cat,1\ndog,1\n", "first line should be class,weight"),
         ("w.csv", "", "first line should be class,weight"),
+        ("w.csv", "class,weight\ncat," + "1" * 140_000, "is not a CSV file of class,weight"),
         ("w.json", '{"cat": 1, "cat": 2}', "'cat' is there twice"),
         ("w.json", '{"cat": NaN}', "should be a positive number"),
         ("w.json", '{"cat": true}', "should be a positive number"),

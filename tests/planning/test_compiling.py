@@ -136,3 +136,14 @@ def test_a_compiled_run_is_judged_uncompiled_and_is_the_same_when_it_is_trained_
     first, again = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "again"))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert any((tmp_path / "cache" / "compiled").rglob("*.so")), "what was compiled is kept"
+
+
+def test_a_folder_of_torchs_own_needs_none_of_ours(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps_take(monkeypatch, 0.05)
+    (tmp_path / "cache" / "compiled").rmdir()
+    monkeypatch.setenv(TORCHS_FOLDER, str(tmp_path / "inductor"))
+    choices = opened(prepared)
+    resolve_compile(choices, prepared.training, PLAIN, LONG)
+    assert choices["compile"] is True, why(choices)

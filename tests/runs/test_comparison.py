@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.statistics import mcnemar, paired_share
@@ -294,3 +294,29 @@ def test_a_classifier_is_not_compared_with_the_neighbours_of_features(tmp_path: 
     (pretrained / "results.json").write_text(json.dumps(RESULTS | {"judged_by": "k-NN"}))
     with pytest.raises(UsageError, match=r"a was judged by its classifier and .*ssl by its k-NN"):
         compare(open_sides([trained, pretrained]))
+
+
+def test_few_differences_that_are_just_the_same_prove_nothing(tmp_path: Path) -> None:
+    """On twenty images two seeds are often equally far apart by chance: an accuracy is known to a twentieth only."""
+    for name, counts in {"a": (18, 17), "b": (17, 16)}.items():
+        for seed, count in enumerate(counts):
+            make_run(tmp_path / name / f"seed-{seed}", np.arange(20) < count, model=f"vit_{name}", seed=seed)
+        (tmp_path / name / "group.json").write_text(json.dumps({"members": ["seed-0", "seed-1"]}))
+    (found,) = compare(open_sides([tmp_path / "a", tmp_path / "b"]))
+    assert found.difference == pytest.approx(0.05) and found.p > 0.1 and "it may be chance" in found.sentence
+    assert found.interval[0] < 0 < found.interval[1]
+
+
+def test_a_fold_that_judges_one_class_leaves_auroc_out(tmp_path: Path) -> None:
+    sides = []
+    for model in ("vit_nano", "dhvt_nano"):
+        axes = {f"fold-{fold}": {"fold": fold} for fold in range(2)}
+        for fold in range(2):
+            run = make_run(tmp_path / model / f"fold-{fold}", np.arange(N) < 300 + 9 * fold, model=model)
+            if fold:  # all of its images are of one class
+                stored = load_file(run / "predictions.safetensors")
+                save_file({**stored, "labels": np.zeros_like(stored["labels"])}, run / "predictions.safetensors")
+        (tmp_path / model / "group.json").write_text(json.dumps({"members": list(axes), "axes": axes}))
+        sides.append(tmp_path / model)
+    (found,) = compare(open_sides(sides))
+    assert "balanced_accuracy" in found.measures and "auroc" not in found.measures

@@ -242,3 +242,20 @@ def test_a_real_process_says_what_went_wrong(tmp_path: Path) -> None:
     failed = run_all(source, 1, go_on="", keep_going=True)
     assert len(failed) == 1 and "recipe.json is damaged: it has no resolved" in failed[0].problem
     assert source.heard == failed and (failed[0].cpu_seconds or 1.0) > 0.01
+
+
+def test_a_process_that_ended_before_it_was_stopped_is_collected(tmp_path: Path) -> None:
+    """`terminate` looks whether it has ended, and nobody else hears of it then."""
+    process = Process(tmp_path, 1)  # no run: it ends at once
+    os.waitid(os.P_PID, process.child.pid, os.WEXITED | os.WNOWAIT)
+    process.stop()
+    ended = process.poll()
+    assert ended is not None and ended.status == 1 and not ended.stopped
+
+
+def test_a_killed_run_has_no_words_of_an_earlier_session(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "log.txt").write_text("smallvit: stopped after step 120\n")
+    runs = Telling(tmp_path, "a")
+    run_all(runs, 1, go_on="", keep_going=True, launch=Machine(a=-signal.SIGKILL).launch)
+    assert runs.heard[0].problem == "killed by signal 9, as a machine does that runs out of memory"

@@ -352,3 +352,26 @@ def test_every_kind_of_arm_trains_a_step_at_the_scale_of_its_paper(
             training = build_training(longest(choices.recipe), images, split)
             take_step(training, 0, 0, 1e-6)
             assert all(bool(p.isfinite().all()) for p in training.step.parameters()), arm
+
+
+def test_runs_of_another_study_count_on_the_same_images_only(tmp_path: Path, here: list[str]) -> None:
+    """Two files of one name are not one set."""
+    text = 'title = "t"\nseeds = 1\nepochs = 1\n[shared]\nval = "none"\nbatch_size = 4\n[arms]\nvit = { model = "vit_pico" }\n'
+    (tmp_path / "one.toml").write_text(text)
+    (tmp_path / "two.toml").write_text(f'{text}[reuse]\nvit = "one"\n')
+    for name, side in (("a", 16), ("b", 12)):
+        (tmp_path / name).mkdir()
+        make_set(tmp_path / name / "set.npz", side=side)
+
+    def run(study: str, images: str, out: str) -> int:
+        here.clear()
+        data = tmp_path / images / "set.npz"
+        smallvit.run_study(
+            tmp_path / f"{study}.toml", data=data, out=tmp_path / out / f"{study}-laptop", show_progress=False
+        )
+        return len(here)
+
+    assert run("one", "a", "runs") == 1
+    assert run("two", "a", "runs") == 0, "they are there"
+    shutil.rmtree(tmp_path / "runs" / "two-laptop")
+    assert run("two", "b", "runs") == 1

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers import PROJECT
@@ -13,7 +14,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.studies.claims import BEGIN, END, claims_json, claims_page, gathered, papers, renew_pages, with_table
 from smallvit.studies.library import paper_claims, read_study, study_from, study_names
 from smallvit.studies.queue import hours_of, queue, queue_json, queue_table
-from smallvit.studies.record import open_study, read_record
+from smallvit.studies.record import Record, open_study, read_record
 from smallvit.studies.reporting import report_study
 from smallvit.studies.shown import shown
 from smallvit.studies.spec import SCALES, merged, stages
@@ -250,3 +251,55 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         open_study(tmp_path)
     with pytest.raises(RunError, match="neither a study"):
         report_study("nothing-here")
+
+
+def of_seeds(arm: str, counts: tuple[int, ...], n: int = 100) -> dict[str, Any]:
+    def bits(right: int) -> str:
+        return np.packbits(np.arange(n) < right).tobytes().hex()
+
+    facts = {"train_seconds": 1.0, "parameters": 1, "test_images": n, "judged": "same"}
+    return {f"{arm}/{seed}": {"accuracy": c / n, "right": bits(c), **facts} for seed, c in enumerate(counts)}
+
+
+def status_of(claim: dict[str, Any], runs: dict[str, Any], **more: Any) -> Any:
+    study = study_from(
+        {"title": "t", "scales": {"paper": {"epochs": 2}}, "epochs_published": 2, "arms": ARMS, "claims": [claim]}, "x"
+    )
+    arms = {arm: {"epochs": 2} for arm in ARMS}
+    record = Record.model_validate({"title": "t", "scale": "paper", "epochs": 2, "arms": arms, "runs": runs, **more})
+    (found,) = statuses(study, record)
+    return found
+
+
+def test_a_tie_fails_over_test_images_too() -> None:
+    claim = {"says": "They are alike.", "tie": [["vit", "cnn"]], "within": 2.0}
+    near = of_seeds("vit", (74, 75, 76, 75)) | of_seeds("cnn", (71, 72, 72, 72))
+    found = status_of(claim, near)
+    assert found.word == "not decided", "a hundred images do not tell three points from two"
+    far = of_seeds("vit", (94, 95, 96, 95)) | of_seeds("cnn", (51, 52, 52, 52))
+    assert status_of(claim, far).word == "fails"
+
+
+def test_seeds_that_are_equally_far_apart_do_not_decide_on_few_images() -> None:
+    claim = {"says": "The CNN is better.", "better": [["cnn", "vit"]]}
+    few = of_seeds("cnn", (18, 17), 20) | of_seeds("vit", (17, 16), 20)
+    assert status_of(claim, few).word == "not decided"
+
+
+def test_time_that_is_not_known_counts_for_nothing() -> None:
+    claim = {"says": "The CNN is better.", "better": [["cnn", "vit"]]}
+    runs = of_seeds("cnn", (90, 92, 94)) | of_seeds("vit", (50, 51, 49))
+    for key, run in runs.items():
+        run["cpu_seconds"] = 0.0 if key == "vit/1" else 100.0  # that one outlived a study that was killed
+    (difference,) = status_of(claim, runs).differences
+    assert difference.more_time == 0.0
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    ({"axes": {"size": {"small": {}, "large": {}}}, "x": "size"}, "the label 'small' does not begin with a number"),
+    ({"arms": {"vit": {"model": "vit_nano", "first": "simclr"}}}, "vit: first = 'simclr': should be a table"),
+    ({"arms": {"vit": {"laptop": {"first": 3}}}}, "vit: first = 3: should be a table"),
+])  # fmt: skip
+def test_files_that_would_fail_at_the_end_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make(**more)

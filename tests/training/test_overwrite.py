@@ -14,6 +14,8 @@ from processes import Command, Warm
 from tiny_runs import Reference, assert_same_run, command, records
 
 from helpers import run_here
+from smallvit.errors import RunError
+from smallvit.runs.folder import claimed
 from smallvit.runs.ownership import owner_in_words, sole_owner
 
 KILLED = -signal.SIGKILL
@@ -176,3 +178,18 @@ def test_demo_that_is_running_is_not_replaced(reference: Reference, tmp_path: Pa
         assert outcome.status == 1
         who = f"process {os.getpid()} on {socket.gethostname()}"
         assert outcome.err == f"smallvit: {who} is at work on {held}: wait for it, or stop it first\n"
+
+
+def test_a_study_and_a_search_with_a_trial_that_could_not_be_planned_are_ours(tmp_path: Path) -> None:
+    for name in ("study.json", "asked.json", "group.json", "tune.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "trial-001").mkdir()
+    (tmp_path / "trial-001" / "trial.json").write_text("{}")
+    (tmp_path / "trial-002").mkdir()
+    (tmp_path / "trial-002" / "notes.txt").write_text("mine")
+    with pytest.raises(RunError, match=r"holds what no run wrote \(trial-002\)"), claimed(tmp_path, overwrite=True):
+        pass
+    (tmp_path / "trial-002" / "notes.txt").unlink()
+    (tmp_path / "trial-002").rmdir()
+    with claimed(tmp_path, overwrite=True):
+        assert {path.name for path in tmp_path.iterdir()} <= {"state"}

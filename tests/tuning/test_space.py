@@ -56,6 +56,7 @@ def test_a_default_outside_widens_the_space() -> None:
     ("[batch_size]\nchoices = [8]\nsize = 3", "parameter 'batch_size', size"),
     ("[batchsize]\nchoices = [8]", "did you mean batch_size"),
     ("[strength]\nchoices = ['a', 'b']\nmeans.a = {}", "means says nothing of the choice 'b'"),
+    ("[strength]\nchoices = ['a']\nmeans.a = {}", "means needs a default that is one of its choices"),
     ("[", "not valid TOML"),
 ])  # fmt: skip
 def test_files_that_are_no_space(text: str, message: str, tmp_path: Path) -> None:
@@ -77,3 +78,11 @@ def test_what_is_given_is_not_searched() -> None:
         "augmentation",  # one of its choices changes the hue
     ]
     assert space.touching(given_keys({"batch_size": "auto"}, {"seed": 3})) == []
+
+
+def test_a_parameter_that_the_default_has_no_value_for_is_named() -> None:
+    space = make_space("mine", {"model.kwargs.embed_dim": {"choices": [32, 64]}})
+    with pytest.raises(
+        UsageError, match=r"the space mine: what the default recipe has for model\.kwargs\.embed_dim is not known"
+    ):
+        space.defaults(BASIS)

@@ -159,6 +159,7 @@ def test_the_default_stands_where_it_was_asked_for(tmp_path: Path) -> None:
     )  # fmt: skip
     basis = {
         "model.name": "vit_pico",
+        "data.img_size": 8,
         "batch_size": 32,
         "optimizer.weight_decay": 0.05,
         "objective.label_smoothing": 0.0,
@@ -283,3 +284,37 @@ def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_pa
 def test_searches_that_cannot_be(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     fails(run_here("tune", "digits", *words, "--out", tmp_path / "t"), 2, message)
     assert not (tmp_path / "t").exists()
+
+
+def test_what_cannot_be_searched_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    fails(
+        run_here("tune", "digits", "--trials", 2, "--val", "none"), 2, "data.val = none leaves nothing to judge a trial"
+    )
+    (tmp_path / "space.toml").write_text('["model.kwargs.embed_dim"]\nchoices = [32, 64]\n')
+    words = (*WORDS, "--model", "vit_pico", "--space", tmp_path / "space.toml", "--out", tmp_path / "a")
+    fails(run_here(*words), 2, "what the default recipe has for model.kwargs.embed_dim is not known: give it a default")
+    assert not list((tmp_path / "a").glob("trial-*")), "nothing was planned"
+
+
+def test_a_decay_of_zero_has_no_place_among_factors(tmp_path: Path) -> None:
+    """Some published recipes have none; the rest of the space is searched."""
+    made = ends_well(
+        run_here(
+            *WORDS,
+            "--set",
+            "optimizer.name=adamw",
+            "--model",
+            "vit_pico",
+            "--recipe",
+            no_decay(tmp_path),
+            "--out",
+            tmp_path / "a",
+        )
+    )
+    assert "optimizer.weight_decay (0 has no place on the scale of its factors)" in made.err + made.out
+
+
+def no_decay(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.toml"
+    file.write_text("[optimizer]\nweight_decay = 0.0\n")
+    return file

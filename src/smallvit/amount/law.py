@@ -94,7 +94,9 @@ def tell(measured: Measured, seed: int = 0) -> Told:
     """
     images_P, error_PS = measured.images_P, measured.errors
     P, S = error_PS.shape
-    wrong_PN = measured.wrong_PSN[..., :MOST_IMAGES].mean(1)
+    total = measured.wrong_PSN.shape[-1]
+    among = np.linspace(0, total - 1, min(total, MOST_IMAGES)).astype(int)  # rows stand class by class
+    wrong_PN = measured.wrong_PSN[..., among].mean(1)
     N = wrong_PN.shape[1]
     seeds = float(error_PS.var(1, ddof=1).mean()) / S if S > 1 else 0.0
     weight_P = 1 / (seeds + np.maximum(error_PS.mean(1) * (1 - error_PS.mean(1)), 1 / (N + 2)) / N)

@@ -87,7 +87,7 @@ def source_of_arrays(path: Path, arrays: dict[str, np.ndarray], labelled: bool =
         start += len(y)
     if len({x.shape[1:] for x in images}) > 1:
         raise DataError(f"{path}: the parts differ in size: {', '.join(str(x.shape[1:]) for x in images)}")
-    label_N, names = _named_labels(path, np.concatenate(labels), arrays.get("class_names"))
+    label_N, names = named_labels(path, np.concatenate(labels), arrays.get("class_names"))
     mirrors = "class_names" not in arrays or may_mirror(names)  # numbers that nobody gave as names say nothing
     return ArraySource(
         str(path), np.concatenate(images), label_N, names, parts if len(parts) > 1 else {}, tuple(files), mirrors
@@ -105,7 +105,7 @@ def _unlabelled(path: Path, arrays: dict[str, np.ndarray], labelled: bool) -> Ar
     return ArraySource(str(path), images, np.zeros(len(images)), (UNLABELLED,), files=files)
 
 
-def _named_labels(path: Path, label_N: np.ndarray, given: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
+def named_labels(path: Path, label_N: np.ndarray, given: np.ndarray | None) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels from 0, and a name for each: the number itself where the file names no classes."""
     if label_N.min() < 0:
         raise DataError(f"{path}: label {label_N.min()} is negative; leave images without a class out")

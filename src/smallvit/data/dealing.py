@@ -68,10 +68,11 @@ def _fill_gaps(part_G: Tensor, counts_GK: Tensor, parts: int) -> None:
     has_GK = (counts_GK > 0).long()
     held_PK = torch.zeros(parts, counts_GK.shape[1], dtype=torch.int64).index_add_(0, part_G, has_GK)
     for part, klass in (held_PK == 0).nonzero().tolist():
-        spare_G = (has_GK[:, klass] > 0) & ((held_PK[part_G] > 1) | (has_GK == 0)).all(1)
-        if held_PK[part, klass] or not spare_G.any():
+        own_C = has_GK[:, klass].nonzero()[:, 0]  # the groups of the class: of many classes a few of many
+        spare_C = own_C[((held_PK[part_G[own_C]] > 1) | (has_GK[own_C] == 0)).all(1)]
+        if held_PK[part, klass] or not len(spare_C):
             continue
-        group = min(spare_G.nonzero()[:, 0].tolist(), key=lambda spare: float(counts_GK[spare].sum()))
+        group = min(spare_C.tolist(), key=lambda spare: float(counts_GK[spare].sum()))
         held_PK[part_G[group]] -= has_GK[group]
         held_PK[part] += has_GK[group]
         part_G[group] = part

@@ -142,7 +142,8 @@ class FileSource:
             images_NCSS=images,
             labels_N=torch.from_numpy(labels),
             class_names=class_names,
-            parts={part: _rows_where(part_of, part) for part in sorted({*part_of} - {""})},
+            # Training images alone are no split: a part of them is held out, as it is of a table.
+            parts={part: _rows_where(part_of, part) for part in sorted({*part_of} - {""}) if {*part_of} != {"train"}},
             files=names,
             source=self.name,
             fingerprint=fingerprint(meta["pixels"], labels),

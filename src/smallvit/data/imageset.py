@@ -36,10 +36,13 @@ class Images(Protocol):
 def may_mirror(class_names: Iterable[str]) -> bool:
     """Whether a mirrored image keeps its class: not where all classes are single digits or letters.
 
-    Fewer than ten that count from 0 on are numbers for something else: 0 and 1 for no and yes, 0 to 4 for grades.
+    Fewer than ten that count from 0 on, or fewer than nine from 1 on, are numbers for something else: 0 and 1 for no and yes, 1 to 5
+    for grades.
     """
     names = set(class_names)
-    counted = len(names) < 10 and names == {str(number) for number in range(len(names))}
+    counted = any(
+        len(names) < 10 - first and names == {str(number + first) for number in range(len(names))} for first in (0, 1)
+    )
     return counted or not all(len(name) == 1 and name.isalnum() for name in names)
 
 

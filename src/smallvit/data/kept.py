@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smallvit.console import several
-from smallvit.data.arrays import MOST_NPZ_BYTES, source_of_arrays
+from smallvit.data.arrays import MOST_NPZ_BYTES, named_labels, source_of_arrays
 from smallvit.data.memory import Part, parts_of
 from smallvit.errors import DataError
 from smallvit.runs.atomic import replacing
@@ -119,6 +119,8 @@ def _of_many_sizes(
     parts: Mapping[str, Part], labels: Mapping[str, np.ndarray], names: tuple[str, ...] | None, folder: Path
 ) -> Held:
     images = {(name, row): image for name, part in parts.items() for row, image in enumerate(part.images)}
+    for numbers in labels.values():
+        named_labels(Path("data"), numbers, np.array(names) if names else None)  # refuses what has no name
     called = {
         (name, row): (names[number] if names else str(number),)
         for name, numbers in labels.items()

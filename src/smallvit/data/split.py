@@ -23,6 +23,7 @@ from smallvit.recipe import DataSpec
 
 TEST_SHARE = 0.2
 VAL_SHARE = 0.15
+USUAL_FOLDS = 5
 PART_ADJECTIVES = {"train": "training", "val": "validation", "test": "test", "left_out": "left-out"}  # ... images
 NONE = torch.zeros(0, dtype=torch.int64)
 
@@ -188,6 +189,19 @@ def _leave_out(images: ImageSet, spec: DataSpec, rows: Tensor, folds: int) -> He
         fold_R = deal_images(labels, folds, spec.split_seed, "fold")
     how = f"fold {fold} of {folds}, stratified{', in whole groups' * bool(images.groups)}, seed {spec.split_seed}"
     return rows[fold_R != fold], rows[fold_R == fold], how
+
+
+def possible_folds(images: ImageSet, split: Split) -> int:
+    """As many as are usual, or as the rarest class has images; groups stay whole, and no class may be one of them. 0 where none can be."""
+    rows = torch.cat([split.train, split.val, split.test])
+    labels = images.labels_N[rows]
+    places = places_of_classes(labels).values()
+    rarest = min(map(len, places))
+    if images.groups:
+        groups = _groups(images, rows)
+        of_class = [{groups[place] for place in own.tolist()} for own in places]
+        rarest = len(set(groups)) if min(map(len, of_class)) > 1 else 0
+    return min(USUAL_FOLDS, rarest) if rarest > 1 else 0
 
 
 def _groups(images: ImageSet, rows: Tensor) -> list[str]:

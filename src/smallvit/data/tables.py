@@ -75,7 +75,10 @@ def _header(path: Path, text: str, labelled: bool) -> tuple[list[str], str]:
 
 def _columns(path: Path, header: str) -> tuple[list[str], str]:
     """The names of the columns, and the delimiter: the one that makes `path`, and `label` if it can, of the first line."""
-    read = {d: [name.strip().lower() for name in next(csv.reader([header], delimiter=d), [])] for d in DELIMITERS}
+    try:
+        read = {d: [name.strip().lower() for name in next(csv.reader([header], delimiter=d), [])] for d in DELIMITERS}
+    except csv.Error:  # a word of more than 128 KB
+        raise DataError(f"{path}: {COLUMNS}; it reads {header[:80]!r}") from None
     for delimiter, names in sorted(read.items(), key=lambda item: "label" not in item[1]):
         if "path" in names:
             if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -89,20 +89,29 @@ def _share_below(sorted_M: NDArray[np.floating], values: NDArray[np.floating]) -
 
 
 def measured_interval(
-    measured: Measured, labels_N: NDArray[np.int64], *clusterings: NDArray[np.int64], confidence: float = 0.95
+    measured: Measured,
+    labels_N: NDArray[np.int64],
+    folds_N: NDArray[np.int64] | None = None,
+    groups_N: NDArray[np.int64] | None = None,
+    confidence: float = 0.95,
 ) -> tuple[float, float]:
     """Wilson's interval at the number of images that would make it as wide as the measure varies.
 
     A class with 0 or 1 is no certainty: what it has with one more image right and one more wrong adds to the variance.
-    `clusterings` are as in `clustered_interval`.
+    `folds_N` and `groups_N` are as in `clustered_interval`.
     """
+    groups = len(labels_N) if groups_N is None else len(np.unique(groups_N))
+    if groups == 1 < len(labels_N):
+        return 0.0, 1.0
     counts_K = _images_of_classes(labels_N)
     own_K = measured.of_class_K
     soft_K = (own_K * counts_K + 1) / (counts_K + 2)
     excess = float(np.sum((soft_K * (1 - soft_K) - own_K * (1 - own_K)) / counts_K)) / len(counts_K) ** 2
     z, soft = float(ndtri(0.5 + confidence / 2)), float(soft_K.mean())
-    effective = soft * (1 - soft) * z**2 / _spread(measured.parts_N, labels_N, clusterings, excess, confidence)
+    effective = soft * (1 - soft) * z**2 / _spread(measured.parts_N, labels_N, (folds_N, groups_N), excess, confidence)
     value = min(max(measured.value, 0.0), 1.0)  # rounding
+    if value in (0.0, 1.0):  # nothing varies, and groups tell no more than as many images would
+        effective = min(effective, groups)
     return wilson(effective if value == 1 else value * effective, effective, confidence)
 
 
@@ -110,14 +119,16 @@ def paired_interval(
     first: Measured,
     second: Measured,
     labels_N: NDArray[np.int64],
-    *clusterings: NDArray[np.int64],
+    groups_N: NDArray[np.int64] | None = None,
     confidence: float = 0.95,
 ) -> tuple[float, float]:
     """Interval of first - second on the same images. Two models that never differ may still on the next image."""
+    if groups_N is not None and len(np.unique(groups_N)) == 1 < len(labels_N):
+        return -1.0, 1.0
     difference = first.value - second.value
     counts_K = _images_of_classes(labels_N)
     least = 2 * float(np.mean(1 / counts_K) / len(counts_K)) ** 2  # one image more for either
-    half = math.sqrt(_spread(first.parts_N - second.parts_N, labels_N, clusterings, least, confidence))
+    half = math.sqrt(_spread(first.parts_N - second.parts_N, labels_N, (groups_N,), least, confidence))
     return max(-1.0, difference - half), min(1.0, difference + half)
 
 
@@ -127,7 +138,7 @@ def _images_of_classes(labels_N: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _spread(
-    parts_N: Numbers, labels_N: NDArray[np.int64], clusterings: tuple[NDArray[np.int64], ...], excess: float,
+    parts_N: Numbers, labels_N: NDArray[np.int64], clusterings: tuple[NDArray[np.int64] | None, ...], excess: float,
     confidence: float,
 ) -> float:  # fmt: skip
     """The squared half-width: what clusters vary beyond single images is known to C - 1 degrees of freedom only."""
@@ -137,6 +148,8 @@ def _spread(
     z = float(ndtri(0.5 + confidence / 2))
     widest = 0.0
     for cluster_N in clusterings:
+        if cluster_N is None:
+            continue
         C = len(np.unique(cluster_N))
         sums_C = np.bincount(cluster_N, weights=centred_N)
         varies = C / (C - 1) * float(np.square(sums_C).sum()) if C > 1 else 0.0

@@ -64,7 +64,6 @@ def summary(
     fold share a model, those of a group a scene. Under `groups` stands how many there are.
     """
     K = len(class_names)
-    clusterings = tuple(cluster_N for cluster_N in (folds_N, groups_N) if cluster_N is not None)
     answers_N = logits_NK.argmax(1)
     counts_K, right_K = (
         torch.bincount(some, minlength=K).tolist() for some in (labels_N, labels_N[answers_N == labels_N])
@@ -80,9 +79,9 @@ def summary(
         "n": n,
         **({} if groups_N is None else {"groups": len(np.unique(groups_N))}),
         "accuracy": correct / n,
-        "interval": clustered_interval(right_N, *clusterings) if clusterings else wilson(correct, n),
+        "interval": clustered_interval(right_N, folds_N, groups_N),
         "loss": float(F.cross_entropy(logits_NK, labels_N)),
-        **_measured(logits_NK, labels_N, clusterings),
+        **_measured(logits_NK, labels_N, folds_N, groups_N),
         "per_class": per_class,
         "confusion": _confusion(answers_N, labels_N, K),
     }
@@ -96,7 +95,7 @@ def _class_intervals(
     return [
         wilson(float(right_N[own].sum()), len(own))
         if groups_N is None or not len(own)
-        else clustered_interval(right_N[own], groups_N[own])
+        else clustered_interval(right_N[own], groups_N=groups_N[own])
         for own in places
     ]
 
@@ -108,12 +107,14 @@ def _confusion(answers_N: Tensor, labels_N: Tensor, classes: int) -> list[list[i
     return torch.bincount(labels_N * classes + answers_N, minlength=classes**2).reshape(classes, classes).tolist()
 
 
-def _measured(logits_NK: Tensor, labels_N: Tensor, clusterings: tuple[NDArray[np.int64], ...]) -> dict[str, Any]:
+def _measured(
+    logits_NK: Tensor, labels_N: Tensor, folds_N: NDArray[np.int64] | None, groups_N: NDArray[np.int64] | None
+) -> dict[str, Any]:
     """The measures under their names, each with its interval."""
     labels = labels_N.numpy()
     found: dict[str, Any] = {}
     for name, measured in measures(logits_NK.softmax(1).numpy(), labels).items():
-        found |= {name: measured.value, MEASURES[name].interval: measured_interval(measured, labels, *clusterings)}
+        found |= {name: measured.value, MEASURES[name].interval: measured_interval(measured, labels, folds_N, groups_N)}
     return found
 
 

@@ -23,11 +23,15 @@ def wilson(correct: float, n: float, confidence: float = 0.95) -> tuple[float, f
 
 
 def clustered_interval(
-    right_N: NDArray[np.float64], *clusterings: NDArray[np.int64], confidence: float = 0.95
+    right_N: NDArray[np.float64],
+    folds_N: NDArray[np.int64] | None = None,
+    groups_N: NDArray[np.int64] | None = None,
+    confidence: float = 0.95,
 ) -> tuple[float, float]:
     """Interval of a share over N images that are not independent: those of a fold share a model, those of a group a scene.
 
-    Each of the `clusterings` gives the cluster of every image. Independent images would vary by share (1 - share) / N,
+    `folds_N` and `groups_N` give the cluster of every image. Of one group nothing follows for others, and where all images are right
+    (or none is), C groups tell as much as C images would. Independent images would vary by share (1 - share) / N,
     C clusters vary by C / (C - 1) * sum over them of (sum of (right - share))^2 / N^2. What the second is above the first
     is known to C - 1 degrees of freedom only, so it counts with Student's quantile, the rest with the normal one. The
     widest counts. The interval is Wilson's at the number of images that would make it as wide.
@@ -35,10 +39,15 @@ def clustered_interval(
     n, share = len(right_N), float(right_N.mean())
     plain = share * (1 - share) / n
     z = float(ndtri(0.5 + confidence / 2))
+    groups = n if groups_N is None else len(np.unique(groups_N))
+    if groups == 1 < n:
+        return 0.0, 1.0
     if plain == 0:
-        return wilson(share * n, n, confidence)
+        return wilson(share * groups, groups, confidence)
     spread = plain * z**2  # squared half-width
-    for cluster_N in clusterings:
+    for cluster_N in (folds_N, groups_N):
+        if cluster_N is None:
+            continue
         sums_C = np.bincount(cluster_N, weights=right_N - share)
         C = len(np.unique(cluster_N))
         varies = C / (C - 1) * float(np.square(sums_C).sum()) / n**2 if C > 1 else 0.0
@@ -72,13 +81,21 @@ def clustered_difference(
     return mean, max(-1.0, mean - half), min(1.0, mean + half), p
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean and Student's t interval over seeds; with one value the interval is unknown (NaN)."""
+def rounding(n: int, shares: int = 2) -> float:
+    """How far a difference of two shares of n images is off at the least: each is known to 1 / n only."""
+    return math.sqrt(shares / 12) / n
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95, least: float = 0.0) -> tuple[float, float, float]:
+    """Mean and Student's t interval over seeds; with one value the interval is unknown (NaN).
+
+    `least`: the deviation of one value is not taken to be below this, however much alike few of them are.
+    """
     n = len(values)
     mean = sum(values) / n
     if n < 2:
         return mean, math.nan, math.nan
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    deviation = max(least, math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1)))
     half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * deviation / math.sqrt(n)
     return mean, mean - half, mean + half
 

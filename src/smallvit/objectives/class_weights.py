@@ -87,7 +87,10 @@ def read_weights(path: str | Path, class_names: Sequence[str]) -> list[float]:
 
 
 def _from_csv(path: Path, text: str) -> Iterable[tuple[str, Any]]:
-    header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
+    try:
+        header, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
+    except csv.Error as error:
+        raise UsageError(f"{path} is not a CSV file of class,weight: {error}") from None
     if [word.strip().lower() for word in header] != ["class", "weight"]:
         raise UsageError(f"{path}: the first line should be class,weight")
     for number, row in enumerate(rows, start=2):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from smallvit.console import are, several
 from smallvit.data.imageset import ImageSet
-from smallvit.data.split import PART_ADJECTIVES, Split
+from smallvit.data.split import PART_ADJECTIVES, Split, possible_folds
 from smallvit.data.twins import twins
 from smallvit.objectives.base import objectives
 from smallvit.recipe import Recipe, resolved
@@ -47,10 +47,10 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
         )
     yield from _torn_groups(images, split)
     yield from _copies(images, split)
-    if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe):
+    if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe) and (folds := possible_folds(images, split)) > 1:
         yield (
-            f"{several(len(split.train), 'training image')}: under {FEW_TRAINING_IMAGES:,} or so, --folds 5 judges all of them, each by a model "
-            "that has not seen it, trains on four fifths at a time, and finds labels that are probably wrong"
+            f"{several(len(split.train), 'training image')}: under {FEW_TRAINING_IMAGES:,} or so, --folds {folds} judges all of them, each by a model "
+            "that has not seen it and was trained on the other folds, and finds labels that are probably wrong"
         )
     if 0 < len(split.test) < FEW_TEST_IMAGES:
         yield (

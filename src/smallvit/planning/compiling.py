@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -46,11 +47,13 @@ def resolve_compile(choices: Choices, training: Training, cost: StepCost, second
     training.recipe = before.model_copy(update={"compile": True})
     try:
         compiled = measure_step(training, training.step.objective.views, price + MEASURED)
-        kept.touch()
     except (RuntimeError, OSError, UsageError) as error:
         training.recipe = before
         choices.choose("compile", False, f"it does not work here: {str(error).splitlines()[0][:200]}")
         return cost
+    with suppress(OSError):  # the mark alone: without it the next run takes it for the first time
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.touch()
     pays = compiled < WORTH_IT * plain
     times = f"measured: a step takes {1000 * compiled:.0f} ms compiled, {1000 * plain:.0f} ms as it is"
     choices.choose("compile", pays, times)

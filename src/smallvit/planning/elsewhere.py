@@ -19,8 +19,10 @@ from smallvit.recipe import Recipe, resolved
 def at_fold(plan: Plan, fold: int) -> Plan:
     """For another fold, with floors of its own."""
     choices, split = _measured_anew(plan, {"fold": fold})
+    batch = min(resolved(plan.recipe.batch_size), len(split.train))  # groups stay whole: a fold may leave far fewer
+    choices.put("batch_size", batch)
     if steps := plan.recipe.steps:  # a fold may have a few images more or less: as many steps, not as many epochs
-        choices.put("epochs", _epochs(steps, split, resolved(plan.recipe.batch_size)))
+        choices.put("epochs", _epochs(steps, split, batch))
     return _planned(plan, choices, split)._replace(floors=compute_floors(plan.images, split))
 
 
@@ -42,7 +44,7 @@ def at_share(plan: Plan, share: float, draw: int) -> Plan:
     asked = plan.asked
     choices.put("schedule.warmup_epochs", asked.schedule.warmup_epochs)
     choices.put("eval_every", asked.eval_every)
-    for key in COLOURS:
+    for key in (*COLOURS, "trivial"):
         choices.put(f"augment.{key}", getattr(asked.augment, key))
     resolve_epochs(choices)
     return _planned(plan, choices, split)._replace(floors={})

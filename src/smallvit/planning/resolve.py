@@ -30,6 +30,7 @@ NUMBERED = (
     "assumed: a mirror image is of the same class, for the classes are numbers without names; if they stand for digits, "
     "letters or anything else that a mirror changes, --set augment.flip=0"
 )
+SIGNS = "a mirrored digit or letter is another sign; if the classes are none, --set augment.flip=0.5"
 VARIED_FROM = 100  # epochs: on 500 images it gained at 136 and 513; on more, from 30 to 240, it was within chance
 SHIFT, SHIFT_SHARE = 2, 16  # pixels, and no more than that share of the side; 4 px at 64 px lost
 SHIFT_BUDGET = 120.0  # seconds
@@ -98,7 +99,7 @@ def resolve_size(choices: Choices, source: Source) -> None:
         )
     flip = 0.5 if source.mirrors else 0.0
     assumed = NUMBERED if all(name.isdecimal() for name in source.class_names) else MIRRORED
-    choices.choose("augment.flip", flip, assumed if flip else "a mirrored digit or letter is another sign")
+    choices.choose("augment.flip", flip, assumed if flip else SIGNS)
     mirrored = choices["augment.flip"] > 0 and _classifies(choices)
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)

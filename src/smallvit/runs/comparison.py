@@ -22,7 +22,7 @@ from smallvit.console import several
 from smallvit.errors import RunError, UsageError
 from smallvit.evaluation.classes import MEASURES
 from smallvit.evaluation.measures import paired_interval
-from smallvit.evaluation.statistics import clustered_difference, mcnemar, mean_interval, paired_share
+from smallvit.evaluation.statistics import clustered_difference, mcnemar, mean_interval, paired_share, rounding
 from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
 from smallvit.runs.axes import Place, in_order, listed, replicate_word
@@ -192,7 +192,8 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
     accuracy_S2 = np.array([[right_N.mean() for right_N in pair.right] for pair in pairs])
     a, b = accuracy_S2.mean(0).tolist()
     overlap = overlap_of(both)
-    mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist(), overlap)
+    least = rounding(min(len(pair.labels_N) for pair in pairs))
+    mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist(), overlap, least)
     word = replicate_word(both)
     left_out = [
         f"; {listed(others)} of {side.name} {'is' if len(others) == 1 else 'are'} left out"
@@ -219,6 +220,8 @@ def _measured_over(pairs: Sequence[Pair], overlap: float) -> dict[str, dict[str,
     each = [pair.measured for pair in pairs]
     found: dict[str, dict[str, Any]] = {}
     for name in each[0]:
+        if not all(name in measured for measured in each):  # a fold that judges one class has no AUROC
+            continue
         value_S2 = np.array([[side.value for side in measured[name]] for measured in each])
         mean, low, high, _ = paired_t((value_S2[:, 0] - value_S2[:, 1]).tolist(), overlap)
         first, second = value_S2.mean(0).tolist()
@@ -236,17 +239,21 @@ def overlap_of(places: Sequence[Place]) -> float:
     return 1 / (len(folds) - 1) if len(folds) > 1 else 0.0
 
 
-def paired_t(differences_S: Sequence[float], overlap: float = 0.0) -> tuple[float, float, float, float]:
-    """Mean, its t interval, and the two-sided p of no difference. Differences that do not vary at all decide alone.
+def paired_t(
+    differences_S: Sequence[float], overlap: float = 0.0, least: float = 0.0
+) -> tuple[float, float, float, float]:
+    """Mean, its t interval, and the two-sided p of no difference.
+
+    Few differences of shares of few images are often just the same, which says little: one varies by `least` at the least.
 
     Runs that train on mostly the same images vary less among themselves than they would on other images: the variance
     of their mean is taken as (1 / S + `overlap`) times that of one.
     """
-    mean, low, high = mean_interval(differences_S)
+    mean, low, high = mean_interval(differences_S, least=least)
     n = len(differences_S)
     wider = math.sqrt(1 + n * overlap)
     low, high = (mean + wider * (end - mean) for end in (low, high))
-    error = wider * float(np.std(differences_S, ddof=1)) / math.sqrt(n)
+    error = wider * max(least, float(np.std(differences_S, ddof=1))) / math.sqrt(n)
     if error < 1e-12:
         return mean, low, high, 1.0 if abs(mean) < 1e-12 else 0.0
     return mean, low, high, float(2 * stdtr(n - 1, -abs(mean) / error))
@@ -277,7 +284,6 @@ def over_images(first: Side, second: Side) -> Comparison:
     pair = same_images(*runs)
     one_N, other_N = pair.right
     n, only_first, only_second = len(one_N), int((one_N & ~other_N).sum()), int((other_N & ~one_N).sum())
-    clusterings = () if pair.groups_N is None else (pair.groups_N,)
     if pair.groups_N is None:
         p, test = mcnemar(only_first, only_second), "McNemar's exact test"
         difference, low, high = paired_share(only_first, only_second, n)
@@ -297,7 +303,7 @@ def over_images(first: Side, second: Side) -> Comparison:
     accuracy = (float(one_N.mean()), float(other_N.mean()))
     measured = {
         name: _record(
-            one.value, other.value, one.value - other.value, paired_interval(one, other, pair.labels_N, *clusterings)
+            one.value, other.value, one.value - other.value, paired_interval(one, other, pair.labels_N, pair.groups_N)
         )
         for name, (one, other) in pair.measured.items()
     }

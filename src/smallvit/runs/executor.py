@@ -7,6 +7,7 @@ what earlier ones found. Where the runs are computed is one function (`Launch`);
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -216,6 +217,10 @@ def wait_for_others(folders: Iterable[Path]) -> None:
 
 
 def _last_words(path: Path, status: int) -> str:
+    if status < 0:  # it had no time for words: those in the log are of an earlier session
+        return (
+            f"killed by signal {-status}{', as a machine does that runs out of memory' * (status == -signal.SIGKILL)}"
+        )
     log = path / "log.txt"
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
     return "\n".join(said[-TAIL_LINES:]) or f"exit status {status}"
@@ -279,6 +284,9 @@ class Process:
             )
 
     def poll(self) -> Exit | None:
+        ended: int | None = self.child.returncode
+        if ended is not None:  # `terminate` looks first, and has found it so
+            return Exit(ended, None)
         if not hasattr(os, "wait4"):
             return None if self.child.poll() is None else Exit(self.child.returncode, None)
         pid, status, usage = os.wait4(self.child.pid, os.WNOHANG)

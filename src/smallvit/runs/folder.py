@@ -222,7 +222,7 @@ _OURS = _FIRST | {
     "images.safetensors", "report.html", "log.txt", "group.json", "state", "tensorboard", "wandb", "findings",
     "features.safetensors", "probe.json", "decision.json", "trial.json", "tune.json", "spent.json", "best.toml",
     STAGES_FILE, "label-errors.csv", "estimator.json", "moved.json", "reject.json", "curve.json",
-    "neighbours.safetensors",
+    "neighbours.safetensors", "study.json", "asked.json",
 }  # fmt: skip
 
 
@@ -246,11 +246,21 @@ def _strangers(path: Path) -> list[str]:
     for entry in sorted(path.iterdir()):
         if entry.name in members and entry.is_dir():
             found += [f"{entry.name}/{name}" for name in _strangers(entry)]
+        elif _is_refused_trial(entry):
+            continue
         elif entry.is_symlink() and entry.name == LOCK.parent.name:
             found.append(entry.name)  # what lies behind it may be anything
         elif entry.name not in ours and not PART.fullmatch(entry.name) and not _is_bare_lock(entry):
             found.append(entry.name)
     return found
+
+
+def _is_refused_trial(entry: Path) -> bool:
+    """A trial that could not be planned is no run of its search: a folder with nothing but what was tried."""
+    in_search = (entry.parent / "tune.json").is_file() and entry.name.startswith("trial-")
+    if not in_search or entry.is_symlink() or not entry.is_dir():
+        return False
+    return {inner.name for inner in entry.iterdir() if not PART.fullmatch(inner.name)} == {"trial.json"}
 
 
 def _members(path: Path) -> set[str]:

@@ -38,9 +38,8 @@ def answers_as_one(folders: Sequence[Path]) -> dict[str, Any] | None:
         return None
     mean_NK = np.mean([one.probabilities_NK for one in said], axis=0)
     right_N = (mean_NK.argmax(1) == first.labels_N).astype(np.float64)
-    clusterings = () if first.groups_N is None else (first.groups_N,)
     return {
         "n": len(right_N),
         "accuracy": float(right_N.mean()),
-        "interval": clustered_interval(right_N, *clusterings),
+        "interval": clustered_interval(right_N, groups_N=first.groups_N),
     }

@@ -20,7 +20,17 @@ from smallvit.api import train
 from smallvit.errors import DataError, UsageError
 from smallvit.opened import Run
 from smallvit.runs.prediction import embed, predict_proba
-from smallvit.sklearn.keeping import About, copied, lasting, new_folder, packed, read_about, unpacked, write_about
+from smallvit.sklearn.keeping import (
+    About,
+    copied,
+    lasting,
+    new_folder,
+    packed,
+    read_about,
+    storable,
+    unpacked,
+    write_about,
+)
 
 
 class ViTClassifier(ClassifierMixin, TransformerMixin, ClassNamePrefixFeaturesOutMixin, BaseEstimator):  # type: ignore[misc]
@@ -57,6 +67,7 @@ class ViTClassifier(ClassifierMixin, TransformerMixin, ClassNamePrefixFeaturesOu
         if len(labels) != len(images):
             raise ValueError(f"X holds {len(images)} images, y {len(labels)} labels")
         classes, numbers = np.unique(labels, return_inverse=True)
+        storable(self.get_params())  # what cannot be kept is told before it is trained with
         with new_folder() as folder:
             run = lasting(self._train(images, labels if classes.dtype.kind == "U" else numbers, folder / "run"), folder)
             write_about(run, About(self.get_params(), classes, n_features))

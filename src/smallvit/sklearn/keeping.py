@@ -56,12 +56,25 @@ def _remove(folder: Path, made_by: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_about(run: Run, about: About) -> None:
-    parameters = {name: str(value) if isinstance(value, Path) else value for name, value in about.parameters.items()}
+def storable(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an estimator as JSON has them."""
+    plain = {name: str(value) if isinstance(value, Path) else _plain(value) for name, value in parameters.items()}
     try:
-        json.dumps(parameters)
+        json.dumps(plain)
     except TypeError as error:
         raise RunError(f"the parameters of the estimator cannot be kept: {error}") from None
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """A search over np.arange(...) gives numbers of numpy."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def write_about(run: Run, about: About) -> None:
+    parameters = storable(about.parameters)
     classes = {"values": about.classes.tolist(), "dtype": about.classes.dtype.str}
     run.write(ABOUT, {"parameters": parameters, "classes": classes, "n_features_in": about.n_features_in})
 
@@ -109,10 +122,10 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
 
 def copied(run: Run, folder: Path, overwrite: bool) -> Run:
     """The run in another place, with its images beside it where they are still there."""
-    images = Path(run.recipe.data.source)
+    images, files = Path(run.recipe.data.source), packed(run)  # now: the folder that is emptied may be its own
     with claimed(folder, overwrite) as place:
-        _write(packed(run), place)
-        if images.is_file():
+        _write(files, place)
+        if images.is_file() and images.suffix == ".npz":  # a table means files beside it, which stay where they are
             beside = place.resolve().parent / images.name
             if not beside.exists():
                 shutil.copyfile(images, beside)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
-from smallvit.evaluation.statistics import bootstrap_difference, mean_interval
+from smallvit.evaluation.statistics import bootstrap_difference, mean_interval, rounding
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import LEVEL, seeds_needed
 from smallvit.studies.record import Record, RunFacts, right_of
@@ -95,10 +95,11 @@ def difference(record: Record, test: Test) -> Difference | None:
     means, word = _by_draw(dict(pairs))
     if len(means) < 2:
         return None
-    mean, low, high = mean_interval(means)
+    least = _least(record, test, runs, both)
+    mean, low, high = mean_interval(means, least=least)
     beyond = [value - _bound(test, mean) for value in means]
     return Difference(
-        test, len(means), word, mean, low, high, p_of(beyond), over_images(record, test, [place for place, _ in pairs]),
+        test, len(means), word, mean, low, high, p_of(beyond, least), over_images(record, test, [place for place, _ in pairs]),
         needed=seeds_needed(beyond), more_time=_more_time(test, runs, mean),
     )  # fmt: skip
 
@@ -136,9 +137,17 @@ def _by_draw(values: Mapping[Place, float]) -> tuple[list[float], str]:
     return [sum(own) / len(own) for own in each.values()], "draw"
 
 
-def p_of(beyond: Sequence[float]) -> float:
-    """Two-sided p of a mean of 0. Values that do not vary at all decide alone."""
-    n, mean, error = len(beyond), float(np.mean(beyond)), float(np.std(beyond, ddof=1)) / math.sqrt(len(beyond))
+def _least(record: Record, test: Test, runs: Sequence[Mapping[Place, RunFacts]], both: Sequence[Place]) -> float:
+    """Points that one difference in accuracy is off, for each side is known to one of its test images only."""
+    if test.on != ACCURACY:
+        return 0.0
+    return 100 * rounding(min(record.tests_of(one[place]) for one in runs for place in both), len(test.arms))
+
+
+def p_of(beyond: Sequence[float], least: float = 0.0) -> float:
+    """Two-sided p of a mean of 0, where one value varies by `least` at the least."""
+    n, mean = len(beyond), float(np.mean(beyond))
+    error = max(least, float(np.std(beyond, ddof=1))) / math.sqrt(n)
     if error < 1e-12:
         return 1.0 if abs(mean) < 1e-12 else 0.0
     return float(2 * stdtr(n - 1, -abs(mean) / error))
@@ -159,6 +168,12 @@ def over_images(record: Record, test: Test, both: Sequence[Place]) -> tuple[floa
 def _more_time(test: Test, runs: Sequence[Mapping[Place, RunFacts]], mean: float) -> float:
     if test.kind not in ("better", "tie"):
         return 0.0
-    spent = [float(np.mean([run.cpu_seconds for run in one.values()])) for one in runs]
+    spent = [mean_seconds(one.values()) for one in runs]
     winner, other = spent if mean > 0 else reversed(spent)
-    return winner / other - 1 if other > 0 else 0.0
+    return winner / other - 1 if winner > 0 and other > 0 else 0.0
+
+
+def mean_seconds(runs: Iterable[RunFacts]) -> float:
+    """Of processor time, over the runs of which it is known: not of those that outlived a study that was killed. 0 where of none."""
+    known = [run.cpu_seconds for run in runs if run.cpu_seconds]
+    return float(np.mean(known)) if known else 0.0

@@ -36,6 +36,7 @@ class Meeting(NamedTuple):
 
 
 def number(label: str) -> float:
+    """Of a label on the axis that is drawn, `2,000 images`: a study is refused where one has none."""
     return float(label.replace(",", "").split()[0])
 
 

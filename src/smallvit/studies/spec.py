@@ -6,6 +6,7 @@ Keys of an arm are those of `smallvit.train`, with `first` for what is trained b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -21,6 +22,7 @@ Table = dict[str, Any]
 BETWEEN = ", "  # of an arm's name and those of the values of axes
 STAGE_KEYS = {"first", "method", "share", "recipe", "settings", "aux", *FLAGS}
 LENGTHS = ("cpu_seconds", "epochs", "steps")
+NUMBERED = re.compile(r"[\d,]*\.?\d+( |$)")  # a label with a place on the axis that is drawn: 2,000 images
 # What is trained first is asked for as what follows, as far as images and model go; how it is trained is its own.
 HANDED_DOWN = ("data", "model", "img_size", "in_chans", "fit", "val", "test", "train_on", "per_class", "fraction", "drop_path", "precision", "device")  # fmt: skip
 
@@ -131,6 +133,9 @@ class Study(Section):
         for name, table in tables:
             if unknown := sorted(_keys(table) - STAGE_KEYS - set(SCALES)):
                 raise ValueError(f"{name}: unknown key {unknown[0]!r}: keys are {', '.join(sorted(STAGE_KEYS))}")
+            for part in (table, *(table[scale] for scale in SCALES if isinstance(table.get(scale), Mapping))):
+                if not isinstance(part.get("first", {}), Mapping):
+                    raise ValueError(f"{name}: first = {part['first']!r}: should be a table of what is trained first")
         known = {*self.crossed, *self.arms}
         named = [name for pair in self.compare for name in pair] + [
             name for claim in self.claims for name in claim.arms
@@ -142,6 +147,10 @@ class Study(Section):
             raise ValueError(f"claims: on = {unknown[0]!r}: should be accuracy or a measure of the study")
         if self.x and self.x not in self.axes:
             raise ValueError(f"x = {self.x!r} is no axis: {', '.join(self.axes)}")
+        if wordy := [label for label in self.axes.get(self.x, {}) if not NUMBERED.match(label)]:
+            raise ValueError(
+                f"x = {self.x!r}: the label {wordy[0]!r} does not begin with a number, and has no place to be drawn at"
+            )
         return self
 
     @property

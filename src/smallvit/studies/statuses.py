@@ -7,6 +7,7 @@ trained for about a hundredth of the published epochs, decides nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -78,7 +79,9 @@ def _side(one: Difference) -> str:
     """for | against | open: on which side of the claim's bound the difference really lies."""
     if one.test.kind == "tie":
         if abs(one.mean) > one.test.bound:
-            return "against" if one.corrected < 0.05 else "open"
+            nearest = min if one.mean > 0 else max  # of the ends over test images, that towards a tie
+            beyond = one.images is None or nearest(one.images) * math.copysign(1, one.mean) > one.test.bound
+            return "against" if one.corrected < 0.05 and beyond else "open"
         ends = [one.low, one.high, *(one.images or ())]
         return "for" if max(map(abs, ends)) < one.test.bound else "open"
     if not one.real:

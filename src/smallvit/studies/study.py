@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from smallvit.console import bar, quiet, say
+from smallvit.console import bar, quiet, say, warn
 from smallvit.diagnosis.diagnose import diagnose
 from smallvit.errors import RunError, SmallvitError, UsageError, nearest
 from smallvit.recipe import Section
@@ -191,7 +191,7 @@ def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
     """From wherever the folder, which is held, stands."""
     record = read_record(folder / FILE)
     arms = chosen_arms(study, record.scale, asked.only)
-    _reuse(folder, study, record, arms)
+    _reuse(folder, study, record, arms, asked.data)
     _start(study, record, [arm for arm in arms if arm not in record.arms], asked)
     write_record(folder / FILE, record)
     draws = [None, *range(1, asked.draws)]  # the first is that of a study without draws, which may grow
@@ -216,8 +216,8 @@ def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
     return opened
 
 
-def _reuse(folder: Path, study: Study, record: Record, arms: Sequence[str]) -> None:
-    """Runs of an arm that another study beside this one has made, with its number of epochs."""
+def _reuse(folder: Path, study: Study, record: Record, arms: Sequence[str], data: Mapping[str, str]) -> None:
+    """Runs of an arm that another study beside this one has made, with its number of epochs, on the same images."""
     asked = study.asked(record.scale)
     for arm, name in study.reuse.items():
         other_folder = folder.parent / f"{name}-{record.scale}"
@@ -225,6 +225,7 @@ def _reuse(folder: Path, study: Study, record: Record, arms: Sequence[str]) -> N
             continue
         other = read_record(other_folder / FILE)
         same = [getattr(other, key) == getattr(record, key) for key in ("shared", "data", *LENGTHS)]
+        same.append(read_asked(other_folder).data == data)  # the record has names of files alone
         if arm in other.arms and all(same) and other.arms_asked[arm] == asked[arm]:
             record.arms = {**record.arms, arm: other.arms[arm]}
             record.arms_asked = {**record.arms_asked, arm: asked[arm]}
@@ -285,16 +286,19 @@ def _measure(folder: Path, study: Study, record: Record) -> None:
             arm, replicate = split_key(key)
             place = replicate._replace(arm=arm)
             path = folder_of(folder, place)
-            if path.is_dir():
-                if with_diagnosis and not (path / "findings").is_dir():
-                    other = _against(study, arm)
-                    against = folder_of(folder, place._replace(arm=other)) if other else None
-                    diagnose(path, against if against and against.is_dir() else None, IMAGES)
-                first = folder_of(folder, place._replace(stage="first"))
-                record.runs[key].measured = measure_run(
-                    study.measures, RunFolder(path), first if first.is_dir() else None
-                )
-                write_record(folder / FILE, record)
+            try:
+                if path.is_dir():
+                    if with_diagnosis and not (path / "findings").is_dir():
+                        other = _against(study, arm)
+                        against = folder_of(folder, place._replace(arm=other)) if other else None
+                        diagnose(path, against if against and RunFolder(against).finished else None, IMAGES)
+                    first = folder_of(folder, place._replace(stage="first"))
+                    record.runs[key].measured = measure_run(
+                        study.measures, RunFolder(path), first if first.is_dir() else None
+                    )
+                    write_record(folder / FILE, record)
+            except SmallvitError as error:
+                warn(f"{key} could not be looked into, the others go on: {error}")
             advance(1, note=key)
 
 

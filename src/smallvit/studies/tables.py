@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from smallvit.evaluation.statistics import mean_interval, wilson
-from smallvit.studies.differences import Difference, Test, differences
+from smallvit.studies.differences import Difference, Test, differences, mean_seconds
 from smallvit.studies.record import ArmFacts, Opened, Record
 from smallvit.studies.spec import BETWEEN, Study
 from smallvit.studies.statuses import Status, statuses
@@ -52,7 +51,7 @@ def _row(study: Study, record: Record, arm: str) -> ArmRow:
     low, high = max(0.0, low), min(100.0, high)
     return ArmRow(
         arm, len(runs), accuracy, mean, low, high, study.published.get(arm, math.nan), _epochs(facts),
-        statistics.mean(run.cpu_seconds for run in runs), runs[0].parameters,
+        mean_seconds(runs), runs[0].parameters,
         runs[0].train_images or (facts.train_images if facts else None) or record.train_images,
     )  # fmt: skip
 

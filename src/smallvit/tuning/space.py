@@ -43,6 +43,8 @@ class Parameter(BaseModel):
             raise ValueError("log = true needs a low above 0")
         if self.means and (missing := [choice for choice in self.choices if choice not in self.means]):
             raise ValueError(f"means says nothing of the choice {missing[0]!r}")
+        if self.means and self.default not in self.choices:
+            raise ValueError("means needs a default that is one of its choices: which of them the default recipe is")
         return self
 
 
@@ -71,6 +73,11 @@ class Space(NamedTuple):
 
     def defaults(self, basis: Mapping[str, Any]) -> dict[str, Any]:
         """Where the default recipe stands in the space."""
+        unknown = [name for name, one in self.parameters.items() if one.default is None and name not in basis]
+        if unknown:
+            raise UsageError(
+                f"the space {self.name}: what the default recipe has for {unknown[0]} is not known: give it a default"
+            )
         return {
             name: 1.0 if parameter.times else basis[name] if parameter.default is None else parameter.default
             for name, parameter in self.parameters.items()

@@ -13,7 +13,7 @@ from smallvit.errors import SmallvitError, UsageError, ran_out
 from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan
-from smallvit.recipe import Recipe, with_settings
+from smallvit.recipe import Recipe, flat, with_settings
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.following import Follower
@@ -135,6 +135,10 @@ class Trials:
             problem = str(error) if isinstance(error, SmallvitError) else f"out of memory: {error}"
             write_trial(tuning.trial(number), Stored(values=values, settings=settings, problem=problem))
             return Trial(number, values, "failed", problem=problem)
+        if not number:
+            tuning.space.defaults(
+                flat(plan.recipe.model_dump())
+            )  # a space that does not fit is told before anything is trained
         for place in reversed(tuning.places(number)):  # the first last: its folder says that all are planned
             own = at_fold(plan, place.fold) if place.fold else plan
             grow_group(tuning.path, place.folder, Planned(place, own), tuning.asked.command, group_is_held=True)

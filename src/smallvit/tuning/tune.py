@@ -12,17 +12,16 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from smallvit.console import duration, quiet, say, several, warn
 from smallvit.data.kept import Data, hold
+from smallvit.data.split import possible_folds
 from smallvit.errors import RunError, UsageError
 from smallvit.objectives.base import objectives
 from smallvit.planning.cut_short import most_trials
 from smallvit.planning.flags import given_keys, make_recipe
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan, show_plan
-from smallvit.recipe import Recipe, with_settings
+from smallvit.recipe import Recipe, flat, with_settings
 from smallvit.recipes.durations import parse_duration
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Side, compare_two
@@ -41,7 +40,7 @@ from smallvit.tuning.trials import FINAL_SHARE, Trials, trial_recipe, trial_seco
 
 USUAL_BUDGET = "30m"
 LEAST_SECONDS = 10.0  # of a trial
-FEW_IMAGES, USUAL_FOLDS = 1000, 5
+FEW_IMAGES = 1000
 RATE_FACTOR = "optimizer.rate_factor"
 
 
@@ -113,11 +112,15 @@ def _left_to_search(space: Space, given: Collection[str], asked: Recipe) -> Spac
     """
     fixed, rate = space.touching(given), asked.optimizer.lr
     factors = [] if rate == "auto" else [name for name in space.touching([RATE_FACTOR]) if name not in fixed]
-    left = {name: parameter for name, parameter in space.parameters.items() if name not in (*fixed, *factors)}
+    own = flat(asked.model_dump())
+    flat_zero = [name for name, one in space.parameters.items() if one.log and own.get(name) == 0 and name not in fixed]
+    out = {*fixed, *factors, *flat_zero}
+    left = {name: parameter for name, parameter in space.parameters.items() if name not in out}
     if not left:
-        names = ", ".join([*fixed, *["optimizer.lr"] * bool(factors)])
+        names = ", ".join([*fixed, *["optimizer.lr"] * bool(factors), *flat_zero])
         raise UsageError(f"the space {space.name} has only what was given: leave one of {names} to the search")
     told = [*fixed, *(f"{name} (it multiplies the rates of auto, and optimizer.lr = {rate:g})" for name in factors)]
+    told += [f"{name} (0 has no place on the scale of its factors)" for name in flat_zero]
     if told:
         say(f"given, and not searched: {', '.join(told)}")
     return space._replace(parameters=left)
@@ -142,6 +145,10 @@ def _check(asked: Recipe, trials: int | None, folds: int | None) -> None:
         raise UsageError(f"data.folds = {asked.data.folds}: give --folds {asked.data.folds} to tune instead")
     if folds is not None and folds < 1:
         raise UsageError(f"--folds {folds}: give 2 or more, or 1 to judge by validation images")
+    if asked.data.val == "none" and (folds or 0) < 2:
+        raise UsageError(
+            "data.val = none leaves nothing to judge a trial by, for the test part is kept for the end: give --val 0.15, or --folds 5"
+        )
     if trials is not None and trials < 2:
         raise UsageError(f"--trials {trials}: give at least 2; the first is the default recipe")
 
@@ -158,9 +165,8 @@ def _folds(given: int | None, asked: Recipe, record: Asked) -> int | None:
         )
     if isinstance(plan.recipe.data.val, str) or len(plan.split.train) + len(plan.split.val) >= FEW_IMAGES:
         return None
-    labels_N = plan.images.labels_N[torch.cat([plan.split.train, plan.split.val])]
-    rarest = int(torch.bincount(labels_N, minlength=len(plan.images.class_names)).min())
-    folds = most_trials(min(USUAL_FOLDS, rarest)) or 0
+    possible = possible_folds(plan.images, plan.split._replace(test=plan.split.test[:0]))  # which is kept for the end
+    folds = (most_trials(possible) or 0) if possible else 0
     if folds > 1:
         say(f"under {FEW_IMAGES:,} training images {folds} folds judge a trial: few validation images tell little")
     return folds if folds > 1 else None
