@@ -64,12 +64,8 @@ class DataSpec(Section):
     cache_limit_gb: Annotated[float, Field(ge=0)] = 8.0  # decoded; a larger set is read anew in every epoch
     fit: Fit = "crop"
     flips: bool | Auto = False  # the model answers for an image and its mirror image, and the mean counts
-    shifts: Shift | Auto = (
-        0  # pixels: the answers for images moved so far to either corner count in the mean, too; 0 is off
-    )
-    few_looks: bool = (
-        False  # where it answers for both: the image as it is and moved mirror images, three looks instead of six
-    )
+    shifts: Shift | Auto = 0  # pixels: and for images moved so far to either corner, in the mean, too; 0 is off
+    few_looks: bool = False  # of both kinds: the image and its moved mirror images, three looks instead of six
     calibrate: bool = True  # probabilities at the temperature that suits the validation part, where there is one
     mean: tuple[float, ...] | Auto = "auto"
     std: tuple[float, ...] | Auto = "auto"
