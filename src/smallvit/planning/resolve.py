@@ -104,6 +104,8 @@ def resolve_size(choices: Choices, source: Source) -> None:
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)
     choices.choose("data.shifts", *_moved(choices))
+    if not (choices["data.flips"] and choices["data.shifts"]):
+        choices.put("data.few_looks", False)  # there are no fewer
 
 
 def resolve_split(choices: Choices, images: ImageSet) -> None:
