@@ -149,11 +149,7 @@ def _checked(study: Study, scale: ScaleName, folder: Path, asked: Asked) -> Aske
     """What is asked of a study that is there, with the sets that it knows."""
     record = read_record(folder / FILE)
     check_same(study, scale, record, folder)
-    try:
-        before = read_asked(folder).data
-    except RunError:  # the runs know it, too
-        before = {}
-    data = known_sets(folder, record, before, asked.data)
+    data = known_sets(folder, record, _data_of(folder), asked.data)
     if (names := record.data | file_names(data)) != record.data:
         record.data = names
         write_record(folder / FILE, record)
@@ -177,6 +173,14 @@ def read_asked(folder: Path) -> Asked:
         raise RunError(f"cannot read {folder / ASKED}: {error.strerror}") from None
     except ValidationError as error:
         raise RunError(f"{folder / ASKED} is damaged: {in_words(error)}") from None
+
+
+def _data_of(folder: Path) -> dict[str, str]:
+    """Where a study that is there was told to find its images; empty where that cannot be read."""
+    try:
+        return read_asked(folder).data
+    except RunError:  # the runs know it, too
+        return {}
 
 
 def _write_asked(folder: Path, asked: Asked) -> Asked:
@@ -225,7 +229,7 @@ def _reuse(folder: Path, study: Study, record: Record, arms: Sequence[str], data
             continue
         other = read_record(other_folder / FILE)
         same = [getattr(other, key) == getattr(record, key) for key in ("shared", "data", *LENGTHS)]
-        same.append(read_asked(other_folder).data == data)  # the record has names of files alone
+        same.append(_data_of(other_folder) == data)  # the record has names of files alone
         if arm in other.arms and all(same) and other.arms_asked[arm] == asked[arm]:
             record.arms = {**record.arms, arm: other.arms[arm]}
             record.arms_asked = {**record.arms_asked, arm: asked[arm]}
