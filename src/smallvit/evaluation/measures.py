@@ -110,7 +110,7 @@ def measured_interval(
     z, soft = float(ndtri(0.5 + confidence / 2)), float(soft_K.mean())
     effective = soft * (1 - soft) * z**2 / _spread(measured.parts_N, labels_N, (folds_N, groups_N), excess, confidence)
     value = min(max(measured.value, 0.0), 1.0)  # rounding
-    if value in (0.0, 1.0):  # nothing varies, and groups tell no more than as many images would
+    if groups_N is not None and value in (0.0, 1.0):  # nothing varies: groups tell no more than as many images would
         effective = min(effective, groups)
     return wilson(effective if value == 1 else value * effective, effective, confidence)
 
