@@ -15,6 +15,7 @@ from entry import (
     Clock,
     Entry,
     enter,
+    in_bf16,
     normalised,
     parameters_of,
     predict,
@@ -162,9 +163,10 @@ def train(entry: Entry, model: Network, images: Tensor, end: float) -> float:
 
 
 def main() -> None:
-    entry = enter(__doc__, muon_lr=0.12, sgd_lr=0.1, decay=2e-4, batch=64, width=32, shift=2)
+    entry = enter(__doc__, muon_lr=0.12, sgd_lr=0.1, decay=2e-4, batch=64, width=32, shift=2, bf16=0)
     images, test = normalised(entry)
     model = Network(images, entry.classes, entry.settings["width"]).to(memory_format=torch.channels_last)
+    model = in_bf16(model) if entry.settings["bf16"] else model
     logits = with_flips(model) if entry.mirrors else model
     end = entry.seconds - FINISH_SECONDS - time_to_predict(model, logits, test)
     epochs = train(entry, model, images, end)

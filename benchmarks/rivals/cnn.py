@@ -13,6 +13,7 @@ from entry import (
     Clock,
     Entry,
     enter,
+    in_bf16,
     normalised,
     parameters_of,
     predict,
@@ -85,10 +86,11 @@ def train(entry: Entry, model: nn.Module, images: Tensor, end: float) -> float:
 
 
 def main() -> None:
-    entry = enter(__doc__, lr=2e-3, decay=0.05, batch=64, width=16, smoothing=0.1, crop="batch", flip_test=0)
+    entry = enter(__doc__, lr=2e-3, decay=0.05, batch=64, width=16, smoothing=0.1, crop="batch", flip_test=0, bf16=0)
     images, test = normalised(entry)
     width = entry.settings["width"]
     model = nn.Sequential(backbone(entry.side, width), nn.Linear(8 * width, entry.classes))
+    model = in_bf16(model) if entry.settings["bf16"] else model
     logits = with_flips(model) if entry.settings["flip_test"] and entry.mirrors else model
     end = entry.seconds - FINISH_SECONDS - time_to_predict(model, logits, test)
     epochs = train(entry, model, images, end)

@@ -110,6 +110,19 @@ class Clock:
             yield (now - self.start) / (self.end - self.start)
 
 
+def in_bf16(model: nn.Module) -> nn.Module:
+    """The model, multiplying in bf16 where torch's autocast would; its answers are fp32, as a loss needs them."""
+    usual = model.forward
+
+    def forward(images: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            answers: Tensor = usual(images)
+        return answers.float()
+
+    model.forward = forward  # type: ignore[method-assign]
+    return model
+
+
 def warm_cosine(share: float) -> float:
     """Of the peak rate: a linear warm-up, then a half cosine to zero."""
     if share < WARM_UP:

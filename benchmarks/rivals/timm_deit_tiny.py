@@ -8,7 +8,7 @@ from timm_pipeline import run
 
 
 def main() -> None:
-    entry = enter(__doc__, cells=8, lr=1e-3, decay=0.05, batch=64, augment="usual", drop_path=0.1)
+    entry = enter(__doc__, cells=8, lr=1e-3, decay=0.05, batch=64, augment="usual", drop_path=0.1, bf16=0)
     settings = entry.settings
     model = timm.create_model(
         "deit_tiny_patch16_224", num_classes=entry.classes, img_size=entry.side,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from entry import FINISH_SECONDS, Clock, Entry, parameters_of, predict, time_to_predict
+from entry import FINISH_SECONDS, Clock, Entry, in_bf16, parameters_of, predict, time_to_predict
 from PIL import Image
 from timm.data import Mixup, auto_augment, create_loader
 from timm.loss import SoftTargetCrossEntropy
@@ -69,6 +69,7 @@ def mixing(entry: Entry) -> Mixup:
 
 def run(entry: Entry, model: nn.Module) -> None:
     settings = entry.settings
+    model = in_bf16(model) if settings["bf16"] else model
     test = torch.cat([images for images, _ in loader_of(entry, training=False)])
     optimizer = create_optimizer_v2(model, "adamw", lr=settings["lr"], weight_decay=settings["decay"])
     schedule = CosineLRScheduler(optimizer, TICKS, warmup_t=TICKS // 20, warmup_lr_init=1e-6, warmup_prefix=True)

@@ -22,7 +22,7 @@ def resnet18(entry: Entry, stem: str) -> nn.Module:
 
 
 def main() -> None:
-    entry = enter(__doc__, stem="half", lr=1e-3, decay=0.05, batch=64, augment="usual")
+    entry = enter(__doc__, stem="half", lr=1e-3, decay=0.05, batch=64, augment="usual", bf16=0)
     run(entry, resnet18(entry, entry.settings["stem"]))
 
 
