@@ -154,6 +154,8 @@ def test_every_stage_of_every_arm_is_a_recipe_that_can_be_asked_for() -> None:
                     recipe = asked_recipe(plain, {}, seed=1)
                     epochs = "epochs" in stage or own.length or isinstance(recipe.epochs, int)
                     assert epochs, f"{name}, {scale}, {arm} has no length"
+                if name != "efficiency":  # what users get; the papers judge one look at each image
+                    assert recipe.data.flips is False, f"{name}, {scale}, {arm} is judged by its mirror images, too"
 
 
 # ---- what is stored ------------------------------------------------------------------------------------
