@@ -91,7 +91,10 @@ class Run(RunFolder):
         return diagnose(self.path, against=against, images=images)
 
     def model(self) -> Any:
-        """The trained timm model, in eval mode. `timm.data.resolve_model_data_config` says how it takes its images."""
+        """The trained timm model, in eval mode. `timm.data.resolve_model_data_config` says how it takes its images.
+
+        Where images are padded to squares (`data.fit = pad`), timm's transform fills with the mean and ours with black: `transform`.
+        """
         predictor = load_model(self.path / "model.safetensors").predictor
         model: Any = predictor.backbone.model
         # A new dictionary: timm's own is shared by all models of that name.

@@ -33,6 +33,15 @@ def test_a_near_copy_in_two_parts_is_a_leak(own: Path) -> None:
     assert codes(checked(own)) == set()  # what --fast leaves out
 
 
+def test_copies_leak_from_fold_to_fold(clean: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(clean, tmp_path / "set")
+    for number in range(40):
+        shutil.copy(root / "a" / f"{number:03d}.png", root / "a" / f"copy{number}.png")
+    report = checked(root, folds=3)
+    assert "left-out images" in only(report, "leak").message and not report.ok
+    assert "no-test" not in codes(report), "every image is judged by the fold that left it out"
+
+
 def test_copies_leak_through_a_split_that_smallvit_makes(clean: Path, tmp_path: Path) -> None:
     root = shutil.copytree(clean, tmp_path / "set")
     for number in range(40):

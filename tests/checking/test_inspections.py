@@ -30,6 +30,31 @@ def test_a_class_without_training_images(own: Path) -> None:
     assert not report.ok
 
 
+def test_groups_in_two_parts_are_an_error(own: Path) -> None:
+    rows = [(path, path.parent.name, path.parents[1].name) for path in sorted(own.rglob("*.png"))]
+    lines = [f"{path},{label},{part},{path.stem}" for path, label, part in rows]
+    table = own / "set.csv"
+    table.write_text("\n".join(["path,label,split,group", *lines]) + "\n")
+    report = checked(table)
+    torn = only(report, "torn-groups")
+    assert not report.ok and "of the groups in the test part have training images, too" in torn.message
+    assert torn.advice.startswith("Put each into one part")
+    table.write_text(
+        "\n".join(["path,label,split,group", *(f"{line}-{number}" for number, line in enumerate(lines))]) + "\n"
+    )
+    assert "torn-groups" not in codes(checked(table))
+
+
+def test_images_outside_of_the_class_folders(own: Path, tmp_path: Path) -> None:
+    elsewhere = fill(tmp_path / "elsewhere", {"more": 3})
+    shutil.copy(own / "train" / "cat" / "004.png", own / "train" / "loose.png")
+    (own / "train" / "cat" / "linked").symlink_to(elsewhere / "more", target_is_directory=True)
+    (own / "train" / "owl").symlink_to(elsewhere / "more", target_is_directory=True)  # a class: it is followed
+    report = checked(own)
+    assert only(report, "outside-classes").files == ("train/cat/linked", "train/loose.png")
+    assert report.facts["classes"]["owl"]["all"] == 3
+
+
 def test_whatever_stops_training_is_an_error(clean: Path, tmp_path: Path) -> None:
     root = shutil.copytree(clean, tmp_path / "set")
     fill(root, {"lonely": 1})

@@ -202,6 +202,9 @@ def test_an_expression_over_paths() -> None:
     ):  # its group is the match, not what is before it
         with_groups(images, r"p\d")
     assert with_groups(images, r".*?(p\d)|.+").groups == ("p1", "p1", "p2", "dog/x.png")
+    with pytest.raises(UsageError, match=r": --groups '\(\?i\)\.\*\?\(\?:P\(\\d\)\)\|\.\+'"):  # a flag stays in front
+        with_groups(images, r"(?i)P(\d)")
+    assert with_groups(images, r"(?i).*?(?:P(\d))|.+").groups == ("1", "1", "2", "dog/x.png")
     assert with_groups(images, "^cat|^dog").groups == ("cat", "cat", "dog", "dog")  # no bracket: all that it finds
     assert with_groups(images, "") is images
 

@@ -19,7 +19,14 @@ from safetensors.torch import load_file
 
 from helpers import make_folder, noise_image, truncate, write_npz
 from smallvit import api
-from smallvit.data.images import Unreadable, read_header, read_image
+from smallvit.data.images import (
+    Unreadable,
+    pixels_of_picture,
+    read_header,
+    read_image,
+    read_sent,
+    square_of_picture,
+)
 from smallvit.data.sources import open_source
 from smallvit.errors import DataError, UsageError
 
@@ -132,6 +139,16 @@ def test_16_bit_rgb_tiff(tmp_path: Path) -> None:
     assert read_header(path) == (10, 3, True)
     found = read_image(path, 10, "crop", 3, white=4095)
     assert np.array_equal(found.permute(1, 2, 0).numpy(), np.rint(array * (255 / 4095)).astype(np.uint8))
+    assert torch.equal(read_sent(path.read_bytes(), 10, "crop", 3, white=4095), found), "the same bytes, sent"
+    with Image.open(path) as picture:  # Pillow keeps the upper 8 of its 16 bits
+        with pytest.raises(
+            Unreadable, match="16 bits a colour, of which Pillow keeps 8, and white is 4095: give the file"
+        ):
+            square_of_picture(picture, 10, "crop", 3, white=4095)
+        with pytest.raises(Unreadable, match="it has 16 bits, and nothing says what is white"):
+            pixels_of_picture(picture)
+        full = square_of_picture(picture, 10, "crop", 3)
+    assert (full.int() - read_image(path, 10, "crop", 3).int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize("fit", ["crop", "squash", "pad"])

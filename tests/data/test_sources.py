@@ -67,6 +67,18 @@ def test_hidden_and_other_files_are_left_out(tmp_path: Path) -> None:
     assert images.skipped == ()
 
 
+def test_images_outside_of_the_class_folders_are_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_folder(tmp_path / "set", {"cat": 3, "dog": 3})
+    (folder / "cat" / "002.png").rename(folder / "loose.png")
+    (folder / "dog" / "more").symlink_to(make_folder(tmp_path / "more", {"a": 2}), target_is_directory=True)
+    assert counts(load(folder)) == {"cat": 2, "dog": 3}
+    said = capsys.readouterr().err
+    assert f"1 image is beside the class folders, as {folder / 'loose.png'}: left out" in said
+    assert f"1 folder is only linked from {folder / 'dog'}, as {folder / 'dog' / 'more'}: left out" in said
+
+
 def test_suffix_in_capitals_and_several_formats(tmp_path: Path) -> None:
     make_folder(tmp_path, {"cat": 2}, suffix=".PNG")
     make_folder(tmp_path, {"dog": 2}, suffix=".jpeg")
@@ -291,6 +303,11 @@ def test_npz_with_all_parts_and_names(tmp_path: Path) -> None:
     assert {part: len(rows) for part, rows in images.parts.items()} == {"train": 20, "val": 4, "test": 4}
     assert images.images_NCSS[images.parts["test"]].unique().tolist() == [9]
     assert images.labels_N[images.parts["val"]].tolist() == [0, 1, 2, 3]
+    other = write_npz(
+        tmp_path / "b.npz", x_valid=x, y_valid=y, class_names=np.array([b"a", "\u00e9".encode(), b"c", b"d"])
+    )
+    images = load(other, size=8)
+    assert images.class_names == ("a", "\u00e9", "c", "d") and len(images.parts["val"]) == 4
 
 
 @pytest.mark.parametrize("channels", [0, 1])
@@ -353,6 +370,8 @@ def test_npz_of_another_size_is_fitted(tmp_path: Path) -> None:
         ({"y_train": np.linspace(0, 1, 20)}, "y_train must hold 20 whole numbers"),
         ({"y_train": np.arange(20) - 1}, "label -1 is negative"),
         ({"class_names": np.array(["a", "b"])}, "label 3 has no name: class_names holds 2"),
+        ({"class_names": np.array(["a", "b", "b", "c"])}, "class_names has b more than once"),
+        ({"x_val": np.zeros((1, 8, 8, 3), np.uint8), "x_valid": np.zeros((1, 8, 8, 3), np.uint8)}, "has x_val and x_valid: two"),
         (
             {"x_val": np.zeros((1, 9, 9, 3), np.uint8), "y_val": np.zeros(1, int)},
             r"the parts differ in size: \(8, 8, 3\), \(9, 9, 3\)",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import timm
 import torch
 
 import smallvit.models  # noqa: F401
 from smallvit.diagnosis.attended import attend
+from smallvit.diagnosis.measurements.what_heads_do import twins
 from smallvit.errors import UsageError
 
 
@@ -46,6 +48,11 @@ def test_heads_that_say_nothing_or_the_same() -> None:
     assert third.selectivity_M[0] < 1e-6 < 0.01 < third.selectivity_M[1]
     assert third.likeness_MM[1, 2] == pytest.approx(1.0, abs=1e-5)
     assert third.likeness_MM[0, 1] < 0.95
+
+
+def test_a_twin_may_be_an_opposite() -> None:
+    likeness = np.array([[1.0, -0.4, -0.2], [-0.4, 1.0, 0.3], [-0.2, 0.3, 1.0]])
+    assert twins(likeness).tolist() == [0.0, -0.4, 0.3]
 
 
 def test_what_cannot_be_seen_is_named() -> None:

@@ -19,6 +19,7 @@ from helpers import GOLDEN
 from smallvit.diagnosis.attention import (
     AttentionMap,
     Tokens,
+    among_its_tokens,
     attention_maps,
     head_token_looks,
     laid_out,
@@ -171,6 +172,16 @@ def test_reduced_keys_are_spread_over_what_they_cover() -> None:
         regrid(Tokens(0, (1, 2)), Tokens(0, (1, 3))), torch.tensor([[2 / 3, 1 / 3, 0], [0, 1 / 3, 2 / 3]])
     )
     torch.testing.assert_close(regrid(Tokens(1, (1, 1)), Tokens(0, (1, 2))), torch.tensor([[0, 0], [0.5, 0.5]]))
+
+
+def test_cells_that_a_stride_leaves_out_are_looked_at_by_nobody() -> None:
+    """PVT reduces 28 x 28 cells by 8 without padding: its 3 x 3 keys are made of 24 x 24 of them."""
+    model, images = build("pvt_v2_b0_32", {"img_size": 28})
+    found = attention_maps(model, images)[0]
+    assert found.queries.grid == (28, 28) and found.keys.grid == (3, 3)
+    looked_at = among_its_tokens(found).sum((0, 1, 2)).view(28, 28)
+    assert looked_at[:24, :24].min() > 0 and looked_at[24:].sum() == looked_at[:, 24:].sum() == 0
+    torch.testing.assert_close(among_its_tokens(found).sum(-1), torch.ones(found.weights_BMQK.shape[:3]))
 
 
 def test_head_tokens_of_dhvt() -> None:

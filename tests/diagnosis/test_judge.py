@@ -67,6 +67,9 @@ def test_under_fitting_and_learning_by_heart() -> None:
     assert "by heart" in said(fit((180, 256), (125, 256)))["fit"], "a gap of 21 points comes before the 70 %"
     assert "in place of a ViT" not in said(fit((180, 256), (125, 256)))["fit"], "nothing in it attends"
     assert "in place of a ViT" in said(fit((180, 256), (125, 256)), locality(0.3))["fit"]
+    assert "in place of a ViT" not in said(fit((180, 256), (125, 256)), locality(0.3, mixes=True))["fit"], "it is none"
+    alone = fit((100, 100), (100, 100))._replace(labels={"part": ["training"], "floor": [""]})
+    assert "no images were held out: whether it learns them by heart cannot be seen" in said(alone)["fit"]
     assert "under-fits" in said(fit((64, 256), (13, 256)))["fit"], "of little knowledge a gap says little"
     below = said(fit((195, 256), (179, 256), floor=0.85))["fit"]
     assert "under-fits" in below and "fewer than k-NN on pixels does of images that it has not seen (85%)" in below
@@ -83,6 +86,10 @@ def test_few_tokens(cells: int, attends: bool, is_said: bool) -> None:
     assert bool(found) == is_said
     if found:
         assert found["tokens"].startswith("A patch of 16 px leaves 4 tokens of an image of 32 px")
+        assert "patch_size=4, or larger images" in found["tokens"]
+        numbers = {"cells": cells, "rows": rows, "columns": rows, "img_size": 16, "attends": 1.0, "patches": 0.0}
+        without = said(Finding("tokens", {}, numbers))["tokens"]  # a model that has no patches cannot take smaller ones
+        assert without.startswith("A cell of 8 px leaves 4 tokens") and "patch_size" not in without
 
 
 def test_signs_of_little_training_are_told_with_their_cause() -> None:

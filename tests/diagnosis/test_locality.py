@@ -13,8 +13,17 @@ from smallvit.errors import UsageError
 
 
 def test_distances_are_in_widths_of_the_image() -> None:
-    apart = distances((2, 4))
+    apart = distances((2, 4), high=0.5)  # square cells
     assert apart[0].tolist() == pytest.approx([0, 0.25, 0.5, 0.75, 0.25, 0.125**0.5, 0.3125**0.5, 0.625**0.5])
+
+
+def test_cells_that_are_not_square_are_no_further_apart() -> None:
+    square, tall = uniform_locality((8, 8)), uniform_locality((8, 4))
+    assert tall.distance_M.item() == pytest.approx(square.distance_M.item(), rel=0.05)
+    model = timm.create_model("vit_pico", img_size=16, patch_size=(2, 4), num_classes=2).eval()
+    assert attention_maps(model, torch.randn(2, 3, 16, 16))[0].queries.grid == (8, 4)
+    first = locality(model, [torch.randn(2, 3, 16, 16)])[0]  # before training it looks nearly everywhere
+    assert first.distance_M.mean().item() == pytest.approx(tall.distance_M.item(), rel=0.1)
 
 
 def test_uniform_attention() -> None:

@@ -109,6 +109,12 @@ def test_what_a_fitted_one_says(fitted: ViTClassifier) -> None:
     assert fitted.run_.recipe.epochs == 1 and fitted.run_.recipe.budget is None
 
 
+def test_its_run_calls_the_classes_by_the_same_numbers(fitted: ViTClassifier) -> None:
+    assert fitted.run_.classes == ("3", "7")
+    assert [int(answer.label) for answer in fitted.run_.predict(list(X[:5]))] == fitted.predict(X[:5]).tolist()
+    assert ViTClassifier(**QUICK).fit(X, Y - 5).run_.classes == ("0", "1"), "a run knows no negative numbers"
+
+
 def test_it_learns() -> None:
     estimator = ViTClassifier(**QUICK | {"epochs": 8}).fit(X, Y)
     assert estimator.score(*shades(40, 1)) > 0.9

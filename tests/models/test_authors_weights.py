@@ -143,6 +143,17 @@ def test_positions_are_interpolated_on_their_grid(before: Any, after: Any, told:
     assert (model.pos_embed[:, :front] == 7).all()
 
 
+def test_offsets_of_our_hybrids_are_stretched() -> None:
+    small, large = (timm.create_model("hybrid_nano", img_size=size, num_classes=3) for size in (16, 32))
+    done = transfer(large, small.state_dict())
+    tables = [name for name in done.resized if name.endswith(".offsets")]
+    assert (
+        tables and done.resized[tables[0]] == "3x3 to 7x7" and not [name for name in done.dropped if "offsets" in name]
+    )
+    before, after = small.state_dict()[tables[0]], large.state_dict()[tables[0]]
+    torch.testing.assert_close(after[:, ::3, ::3], before)  # the nearest and the furthest stay what they were
+
+
 def test_the_grid_can_be_said_where_the_table_does_not_tell() -> None:
     other, model = vit(1, img_size=(16, 64)), vit(0, img_size=32)  # 64 cells both
     weights = with_ramp(other, 4, 16, 1)

@@ -307,6 +307,19 @@ def test_stages_of_one_cell_are_left_out() -> None:
     assert len(aux.heads) == len(backbone.grid_shapes) - 1
 
 
+def test_a_grid_that_is_averaged_to_one_cell_is_refused() -> None:
+    with pytest.raises(UsageError, match="aux drloc: the model's last grid is 1x1"):
+        auxiliary("vit_nano", 8, pool_from=2)
+
+
+def test_an_offset_is_the_same_class_while_images_grow() -> None:
+    """A head of 8 x 8 cells on 4 x 4 of them: the same cell is in the middle of its 15 signed distances."""
+    head = DenseRelativeLocalization(4, grid=(8, 8), loss="ce", signed=True, hidden=8)
+    same_P2 = true_distances(torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1, dtype=torch.int64), (4, 4), True)
+    assert head._shift(same_P2[0], (4, 4)).tolist() == [[7, 7]]
+    assert head(torch.randn(2, 4, 4, 4)).loss.isfinite()
+
+
 def test_every_stage_of_a_model_with_one_is_refused() -> None:
     with pytest.raises(UsageError, match="multiscale looks at every stage, and this model has one"):
         auxiliary("vit_nano", 32, multiscale=True)

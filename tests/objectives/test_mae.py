@@ -111,6 +111,7 @@ def test_patches_and_back() -> None:
     cut = patches(images, (3, 3))
     assert np.array_equal(doubles(cut), reference_patches(doubles(images), 4))
     assert torch.equal(images_of(cut, (3, 3), 3), images)
+    assert torch.equal(images_of(patches(images, (6, 3)), (6, 3), 3), images)  # patches that are not square
 
 
 def test_a_perfect_guess_costs_nothing_and_visible_cells_do_not_count() -> None:
@@ -206,6 +207,13 @@ def test_models_that_need_all_tokens_are_refused_with_those_that_do_not(name: st
 def test_a_grid_that_cannot_be_hidden_in_part_is_refused() -> None:
     with pytest.raises(UsageError, match=r"images of 32 px are not cut evenly into several.*--img-size"):
         check_visible(backbone(patch_size=32), "method mae")
+
+
+def test_a_patch_of_one_value_has_no_contrast() -> None:
+    model = create_backbone("vit_pico", {"patch_size": 1}, num_classes=0, in_chans=1, img_size=SIZE)
+    with pytest.raises(UsageError, match=r"a patch of one pixel has no contrast to guess: .*norm_pixels=false"):
+        mae(model)
+    mae(model, norm_pixels=False)
 
 
 def test_images_of_any_size_and_registers_in_front() -> None:

@@ -18,7 +18,7 @@ from smallvit.errors import UsageError
 from smallvit.models.features import Backbone, create_backbone
 from smallvit.objectives import Objective, TaskInfo, objectives
 from smallvit.objectives.base import options_of
-from smallvit.objectives.dino import dino
+from smallvit.objectives.dino import Prototypes, dino
 from smallvit.objectives.heads import Teacher, cosine_momentum, projector
 from smallvit.objectives.mocov2 import moco
 from smallvit.objectives.mocov3 import mocov3
@@ -177,12 +177,34 @@ def test_a_teacher_follows_weights_slowly_and_buffers_at_once() -> None:
     assert torch.equal(teacher.head.running_mean, torch.full((4,), 7.0))
 
 
+def test_a_teacher_norms_by_the_batch() -> None:
+    """The statistics of a student whose weights are others would give all images nearly the same key."""
+    student, head = backbone(), projector((96, 64, 16), last_norm=True)
+    teacher = Teacher(student, head)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.mul_(3)
+        for norm in (module for module in head.modules() if isinstance(module, nn.BatchNorm1d)):
+            norm.running_mean.fill_(50.0)  # type: ignore[union-attr]
+    teacher.follow(student, head, 0.999)
+    keys_BD = teacher(torch.randn(16, 3, SIZE, SIZE))
+    torch.testing.assert_close(keys_BD.mean(0), torch.zeros(16), atol=1e-4, rtol=0)
+    assert keys_BD.std(0).min() > 0.5
+
+
+def test_directions_of_dino_begin_as_far_apart_as_images_are() -> None:
+    torch.manual_seed(0)
+    points = F.normalize(Prototypes(64, 512, 128, 2048).layers(F.layer_norm(torch.randn(256, 64), (64,))), dim=1)
+    assert (points @ points.T).triu(1).sum() / (256 * 255 / 2) < 0.1
+
+
 @pytest.mark.parametrize("name", ["mocov2", "mocov3", "dino"])
 def test_teachers_are_stored_never_learn_and_never_drop(name: str) -> None:
     model = backbone()
     made = objective(name, model)
     made.train()
-    assert not any(module.training for module in made.teacher.modules())  # type: ignore[union-attr]
+    still = [module for module in made.teacher.modules() if not isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d)]  # type: ignore[union-attr]
+    assert still and not any(module.training for module in still)
     assert any(key.startswith("teacher.backbone.model.") for key in made.state_dict())
     made(model.train(), batch(made), context()).total.backward()
     assert all(p.grad is None and not p.requires_grad for p in made.teacher.parameters())  # type: ignore[union-attr]

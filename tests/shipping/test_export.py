@@ -130,7 +130,11 @@ def test_sixteen_bits(tmp_path: Path, darkest: int, white: int) -> None:
     )  # fmt: skip
     assert run.transform.white == white and run.transform.in_chans == 1
     files = sorted((tmp_path / "photos").rglob("*.png"))[::6]
-    agree(answers_here(run.export("timm").path, *files), run.path, files, within=2e-3)
+    folder = run.export("timm").path
+    agree(answers_here(folder, *files), run.path, files, within=2e-3)
+    Image.fromarray(np.ones((9, 9), np.float32)).save(tmp_path / "fractions.tif")
+    with pytest.raises(SystemExit, match=r"fractions\.tif: fractions, or 16 bits a colour"):
+        answers_here(folder, tmp_path / "fractions.tif")
 
 
 def test_timm_loads_a_model_of_its_own_without_smallvit(tmp_path: Path, files: list[Path]) -> None:
@@ -165,7 +169,12 @@ def test_other_channels(tmp_path: Path) -> None:
     assert made.path == tmp_path / "a-onnx" and made.agreement.difference <= TOLERANCE
     pixels = np.random.default_rng(1).integers(0, 256, (14, 9, 5), dtype=np.uint8)
     np.save(tmp_path / "one.npy", pixels)
-    agree(answers_here(made.path, tmp_path / "one.npy"), run.path, [tmp_path / "one.npy"], within=2e-3)
+    np.save(tmp_path / "wide.npy", pixels.astype(">u2") * 257)  # either end first
+    both = [tmp_path / "one.npy", tmp_path / "wide.npy"]
+    agree(answers_here(made.path, *both), run.path, both, within=2e-3)
+    np.save(tmp_path / "real.npy", pixels / 255)
+    with pytest.raises(SystemExit, match=r"real\.npy: its pixels are float64; save it as uint8 or uint16"):
+        answers_here(made.path, tmp_path / "real.npy")
     assert run.export("timm", tmp_path / "timm").agreement.difference <= TOLERANCE
 
 

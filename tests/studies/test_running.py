@@ -12,7 +12,7 @@ import pytest
 
 import smallvit
 from helpers import run_cli, run_here
-from smallvit.errors import SmallvitError, UsageError
+from smallvit.errors import DataError, SmallvitError, UsageError
 from smallvit.runs.executor import Exit
 from smallvit.runs.folder import RunFolder
 from smallvit.studies import study as running
@@ -375,3 +375,12 @@ def test_runs_of_another_study_count_on_the_same_images_only(tmp_path: Path, her
     assert run("two", "a", "runs") == 0, "they are there"
     shutil.rmtree(tmp_path / "runs" / "two-laptop")
     assert run("two", "b", "runs") == 1
+
+
+def test_a_study_of_which_no_set_is_there_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMALLVIT_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"needs cifar10, and nothing of it is in .*: `smallvit check cifar10`"):
+        smallvit.run_study("lu2022-table5", out=tmp_path / "study", show_progress=False)
+    with pytest.raises(UsageError, match=r"the study names no set: say what to train on, --data SOURCE"):
+        smallvit.run_study("dhvt-cifar", out=tmp_path / "study", show_progress=False)
+    assert not (tmp_path / "study").exists()

@@ -12,7 +12,7 @@ from tiny_runs import all_tensors, assert_same_tensors, training
 from torch import Tensor
 
 import smallvit
-from helpers import fails, run_here
+from helpers import fails, run_here, write_npz
 from smallvit.errors import UsageError
 from smallvit.objectives import objectives
 from smallvit.training.checkpoint import load_state, save_state
@@ -87,6 +87,16 @@ def test_running_statistics_move_once_a_piece() -> None:
         assert t.step.backbone.model.bn1.num_batches_tracked == pieces
         deep = t.step.backbone.model.layer4[0].bn1
         assert deep.num_batches_tracked == pieces, (pieces, again)
+
+
+def test_no_piece_is_a_single_image_where_two_will_do(tmp_path: Path) -> None:
+    """BatchNorm needs two; 7 in 3 pieces are 3, 2 and 2."""
+    write_npz(tmp_path / "set.npz", n=14, side=8)
+    run = smallvit.train(
+        tmp_path / "set.npz", out=tmp_path / "a", model="resnet_nano", batch_size=7, grad_accum=3, epochs=1, threads=1,
+        val="none", test="none", show_progress=False,
+    )  # fmt: skip
+    assert run.recipe.grad_accum == 3
 
 
 @pytest.mark.parametrize("objective", ["supervised", "simclr", "mae"])

@@ -115,6 +115,13 @@ def test_images_without_classes(tmp_path: Path) -> None:
     assert pretrain("simclr", tmp_path / "cats", one, per_class=None).results["evaluated_part"] is None
 
 
+def test_two_images_differ_in_one_direction_and_have_not_collapsed(tmp_path: Path) -> None:
+    pixels = np.stack([np.asarray(noise_image(str(number), (16, 16))) for number in range(2)])
+    write_npz(tmp_path / "two.npz", n=2, side=16, x_train=None, y_train=None, x=pixels)
+    run = pretrain("simclr", tmp_path / "run", tmp_path / "two.npz", per_class=None, batch_size=2)
+    assert run.results and epochs(run)[-1]["effective_rank"] < 1.5
+
+
 def test_held_out_images_are_no_instances(idmm: Run) -> None:
     """The test part of a later training must not have been pretrained on."""
     state, _ = read_tensors(idmm.path / "state" / "latest.safetensors")

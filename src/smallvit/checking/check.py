@@ -25,6 +25,7 @@ from smallvit.data.sources import open_source
 from smallvit.data.split import Split
 from smallvit.errors import DataError, UsageError
 from smallvit.models.features import count_parameters
+from smallvit.planning.cautions import torn_groups
 from smallvit.planning.choices import Choice, Choices
 from smallvit.planning.plan import Plan, Prepared, load_images, prepare
 from smallvit.planning.resolve import resolve_machine, resolve_names, resolve_size
@@ -183,6 +184,9 @@ def _plan_problems(asked: Recipe, plan: Plan, seen: Survey | None) -> Iterator[P
             f"batch size {asked.batch_size} is larger than the {n:,} training images: training refuses it",
             f"--batch-size {plan.recipe.batch_size} suits them; the rest of this report uses it.",
         )
+    for torn in torn_groups(plan.images, plan.split):
+        message, _, advice = torn.rpartition("; ")
+        yield problem("torn-groups", message, f"{advice[:1].upper()}{advice[1:]}.")
     yield from inspections.judged_part(plan.split)
     if seen is not None:
         yield from inspections.sizes(seen.readable, img_size, plan.recipe.data.fit)

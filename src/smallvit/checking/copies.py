@@ -17,7 +17,7 @@ def copies(images: ImageSet, split: Split | None, duplicates: Duplicates, same_b
     """`same_bytes` are rows whose file is byte for byte that of an earlier row."""
     part_of = _part_of(images, split)
     exact = {row: number for number, group in enumerate(duplicates.exact) for row in group}
-    for earlier, later in (("train", "test"), ("train", "val"), ("val", "test")):
+    for earlier, later in (("train", "left_out"), ("train", "test"), ("train", "val"), ("val", "test")):
         yield from _leak(images, duplicates, part_of, exact, earlier, later)
     yield from _conflicts(images, duplicates, exact)
     # A picture under two labels is told of once: the conflict weighs more than the copy.

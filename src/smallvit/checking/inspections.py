@@ -48,6 +48,13 @@ def other_files(survey: Survey) -> Iterator[Problem]:
             f"{are(len(survey.empty), 'class folder')} without images and left out: {listed(survey.empty)}",
             "Remove them, or put their images in.",
         )
+    if survey.unread:
+        yield problem(
+            "outside-classes",
+            f"outside of the class folders and left out (images, and folders that are only linked): {listed(survey.unread)}",
+            "Move the images into the folder of their class.",
+            survey.unread,
+        )
     if count := survey.ignored.total():
         many = count > rules.MOST_IGNORED * (count + len(survey.files))
         kinds = ", ".join(f"{number:,} {suffix}" for suffix, number in survey.ignored.most_common(6))
@@ -185,8 +192,10 @@ def _counts(images: ImageSet, rows: Tensor) -> list[int]:
 
 
 def judged_part(split: Split) -> Iterator[Problem]:
-    name = "test" if len(split.test) else "val"
-    n = len(split.test) or len(split.val)
+    name, rows = next(iter(split.judged.items()), ("test", split.test))
+    n = len(rows)
+    if name == "left_out":  # one fold of several, which judge together
+        return
     if not n:
         yield problem(
             "no-test",

@@ -22,6 +22,7 @@ MOST_IGNORED = 0.05  # of all files
 # Errors spoil the result, or keep it from coming about; warnings make it worse than it could be; notes are good to know.
 RULES: dict[str, Severity] = {
     "leak": "error",  # the same picture in two parts
+    "torn-groups": "error",  # images of one patient or video in two parts
     "many-conflicts": "error",  # the same picture under different labels, beyond MOST_CONFLICTS
     "one-class": "error",  # fewer than two classes
     "untrained-class": "error",  # a class without training images
@@ -36,6 +37,7 @@ RULES: dict[str, Severity] = {
     "no-test": "warning",
     "unreadable": "warning",
     "empty-class": "warning",  # a class folder without images
+    "outside-classes": "warning",  # images that belong to no class, and folders that are only linked
     "ignored-files": "warning",  # more than MOST_IGNORED have a suffix that is not read
     "blank": "warning",
     "sizes": "warning",
@@ -72,4 +74,5 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 def share(part: int, whole: int) -> str:
     """12 of 300 images ... (4 %)"""
-    return f"{100 * part / max(whole, 1):.2g} %"
+    percent = 100 * part / max(whole, 1)
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"

@@ -36,6 +36,7 @@ class Survey(NamedTuple):
     files: list[File]
     ignored: Counter[str]  # suffixes of files that are no images, to us
     empty: list[str]  # class folders without images
+    unread: list[str]  # images beside the class folders, and folders that are only linked from one of them
 
     @property
     def readable(self) -> list[File]:
@@ -55,8 +56,9 @@ def survey(where: Where) -> Survey | None:
     root, items = listing.root, listing.items
     files = list(_each(items, lambda item: _look(item, root), f"looking at {root.name}"))
     if listing.opened or Path(where.source).expanduser().is_file():  # all that belongs to it is listed
-        return Survey(files, Counter(), [])
-    return Survey(files, _ignored(root, items), _empty_classes(root, items))
+        return Survey(files, Counter(), [], [])
+    ignored, unread = _beside(root, items)
+    return Survey(files, ignored, _empty_classes(root, items), unread)
 
 
 def damaged(survey: Survey) -> dict[str, str]:
@@ -97,16 +99,19 @@ def _look(item: Listed, root: Path) -> File:
         return file(0, 0, 0, error.strerror or str(error))
 
 
-def _ignored(root: Path, items: list[Listed]) -> Counter[str]:
-    """Files beside the images, by suffix: photos in a format that is not read are easily overlooked."""
-    known = {item.path for item in items}
-    counts = Counter[str]()
-    for base, names in walk(root):
-        for name in names:
-            path = Path(base, name)
-            if not name.startswith(".") and path not in known and path.suffix.lower() not in SUFFIXES:
+def _beside(root: Path, items: list[Listed]) -> tuple[Counter[str], list[str]]:
+    """What is no image of a class: other files by suffix (photos in a format that is not read are easily overlooked), and by
+    name the images outside of the class folders and the folders that are only linked from one of them."""
+    known, used = {item.path for item in items}, {folder for item in items for folder in item.path.parents}
+    counts, unread, links = Counter[str](), list[Path](), list[str]()
+    for base, names in walk(root, links):
+        for path in (Path(base, name) for name in names if not name.startswith(".")):
+            if path.suffix.lower() not in SUFFIXES:
                 counts[path.suffix.lower() or "no suffix"] += 1
-    return counts
+            elif path not in known:
+                unread.append(path)
+    unread += [path for path in map(Path, links) if path not in used]  # the folder of a class may be a link
+    return counts, [shown(path.relative_to(root)) for path in sorted(unread)]
 
 
 def _empty_classes(root: Path, items: list[Listed]) -> list[str]:

@@ -12,13 +12,14 @@ import torch
 
 from smallvit.data.images import FULL_WHITE, Fit, cannot_convert, convert, convertible, fit_square
 from smallvit.data.imageset import ImageSet, fingerprint, may_mirror, pixel_digest
-from smallvit.data.listed import UNLABELLED
+from smallvit.data.listed import PART_NAMES, UNLABELLED
 from smallvit.data.rasters import MOST_CHANNELS, looks_channels_first
 from smallvit.errors import DataError, UsageError
 
 MOST_NPZ_BYTES = 8 << 30
 ALONE = ("x", "images", "x_train")  # names of images that may come without labels
-WANTED = {*ALONE, *(f"{axis}_{part}" for axis in "xy" for part in ("train", "val", "test")), "class_names"}
+WANTED = {name: name for name in (*ALONE, "class_names")}
+WANTED |= {f"{axis}_{part}": f"{axis}_{usual}" for axis in "xy" for part, usual in PART_NAMES.items()}
 
 
 class ArraySource:
@@ -112,7 +113,10 @@ def named_labels(path: Path, label_N: np.ndarray, given: np.ndarray | None) -> t
     if given is None:
         numbers, label_N = np.unique(label_N, return_inverse=True)
         return label_N, tuple(str(number) for number in numbers)
-    names = tuple(str(name) for name in given.reshape(-1))
+    names = tuple(map(str, np.char.decode(given, "utf-8", "replace").flat if given.dtype.kind == "S" else given.flat))
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise DataError(f"{path}: class_names has {twice} more than once; give every class a name of its own")
     if label_N.max() >= len(names):
         raise DataError(f"{path}: label {label_N.max()} has no name: class_names holds {len(names)}, for 0 and up")
     return label_N, names
@@ -125,11 +129,14 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         if unpacked > MOST_NPZ_BYTES:
             raise DataError(f"{path} unpacks to {unpacked / 2**30:.1f} GiB, more than {MOST_NPZ_BYTES >> 30}")
         with np.load(path, allow_pickle=False) as archive:
-            alone = "y_train" not in archive and any(name in archive for name in ALONE)
-            if not alone and (missing := {"x_train", "y_train"} - set(archive.files)):
+            found = {WANTED[key]: key for key in archive.files if key in WANTED}  # x_valid is x_val
+            if twice := next((key for key in archive.files if found.get(WANTED.get(key, ""), key) != key), None):
+                raise DataError(f"{path} has {twice} and {found[WANTED[twice]]}: two names for one part")
+            alone = "y_train" not in found and any(name in found for name in ALONE)
+            if not alone and (missing := {"x_train", "y_train"} - set(found)):
                 holds = ", ".join(archive.files) or "nothing"
                 raise DataError(f"{path} has no {' and no '.join(sorted(missing))}; it holds {holds}")
-            return {key: _member(path, archive, key) for key in archive.files if key in WANTED}
+            return {usual: _member(path, archive, key) for usual, key in found.items()}
     except DataError:
         raise
     except Exception as error:  # headers of any bytes make zipfile, zlib and NumPy fail in any way

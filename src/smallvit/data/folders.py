@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from smallvit.console import warn
+from smallvit.console import are, warn
 from smallvit.data.listed import PART_NAMES, SUFFIXES, UNLABELLED, Listed, shown
 from smallvit.errors import DataError
 
@@ -22,9 +22,17 @@ def list_folder(root: Path, labelled: bool = True) -> list[Listed]:
         if not images:
             warn(f"{klass} holds no images: left out")
         items += [Listed(path, shown(klass.name), part) for path in images]
+    if loose := loose_images({klass.parent for klass, _ in classes}):
+        warn(f"{are(len(loose), 'image')} beside the class folders, as {loose[0]}: left out")
     if not items:
         raise DataError(f"no images below {root} (looked for {', '.join(sorted(SUFFIXES))})")
     return items
+
+
+def loose_images(folders: Iterable[Path]) -> list[Path]:
+    """Images beside the folders of the classes: they have none."""
+    entries = sorted(entry for folder in folders for entry in folder.iterdir() if not _hidden(entry.name))
+    return [entry for entry in entries if entry.suffix.lower() in SUFFIXES and not entry.is_dir()]
 
 
 def class_folders(root: Path, labelled: bool = True) -> list[tuple[Path, str]]:
@@ -84,13 +92,16 @@ def _leads_back(entry: Path, root: Path) -> bool:
 def image_files(folder: Path) -> list[Path]:
     """All image files below a folder, in order; hidden ones (thumbnails, a file manager's notes) are left out."""
     files: list[Path] = []
-    for base, names in walk(folder):
+    links: list[str] = []
+    for base, names in walk(folder, links):
         files += [Path(base, name) for name in names if not _hidden(name)]
+    if links:
+        warn(f"{are(len(links), 'folder')} only linked from {folder}, as {min(links)}: left out")
     return sorted(path for path in files if path.suffix.lower() in SUFFIXES)
 
 
-def walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Every visible folder below one, with the names of its files. Links to folders are not followed.
+def walk(folder: Path, links: list[str] | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Every visible folder below one, with the names of its files. Links to folders are not followed; `links` gets them.
 
     os.walk calls itself for every folder in a folder, until Python 3.12: a thousand of them end it.
     """
@@ -103,8 +114,12 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
                 for entry in entries:
                     if not _is_folder(entry):
                         names.append(entry.name)
-                    elif not entry.is_symlink() and not _hidden(entry.name):
+                    elif _hidden(entry.name):
+                        continue
+                    elif not entry.is_symlink():
                         waiting.append(entry.path)
+                    elif links is not None:
+                        links.append(entry.path)
         except OSError as error:
             raise DataError(f"cannot read {base}: {error.strerror}") from None
         yield base, names

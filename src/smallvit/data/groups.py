@@ -34,10 +34,14 @@ def with_groups(images: ImageSet, pattern: str) -> ImageSet:
     found = _found(pattern, [name.replace(os.sep, "/") for name in images.files])
     if unmatched := [file for file, group in zip(images.files, found, strict=True) if group is None]:
         # What is matched before it must not become a part of the group: without a bracket it would.
-        inner = f"(?:{pattern})" if re.compile(pattern).groups else f"({pattern})"
+        flags = (
+            found_flags[0] if (found_flags := re.match(r"\(\?[aiLmsux]+\)", pattern)) else ""
+        )  # they must stay in front
+        bare = pattern.removeprefix(flags)
+        inner = f"(?:{bare})" if re.compile(pattern).groups else f"({bare})"
         raise UsageError(
             f"--groups {pattern}: {several(len(unmatched), 'file', len(images))} without a match, as {', '.join(unmatched[:SHOWN])}"
-            f"; to make each of these a group of its own: --groups '.*?{inner}|.+'"
+            f"; to make each of these a group of its own: --groups '{flags}.*?{inner}|.+'"
         )
     return replace(images, groups=tuple(map(str, found)))
 

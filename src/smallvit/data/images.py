@@ -18,18 +18,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 from torch import Tensor
 
 from smallvit.console import several
 from smallvit.data.contents import Contents
+from smallvit.data.rasters import TIFF_STARTS, open_raster, open_tiff
 from smallvit.data.rasters import Unreadable as Unreadable
-from smallvit.data.rasters import open_raster
 
 Fit = Literal["crop", "squash", "pad"]
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 WIDE_MODES = frozenset({"I", "I;16", "I;16B", "I;16L"})  # 16 bits a pixel; TIFF may hold 32 in "I"
 GREY_MODES = frozenset({"1", "L", "LA", "F", *WIDE_MODES})
 FULL_WHITE = 0xFFFF
+TIFF_BITS = 258  # the tag that has the bits of each channel
 LUMA = (0.299, 0.587, 0.114)
 
 
@@ -113,6 +115,8 @@ def read_image(
 def read_sent(content: bytes, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
     """uint8 (C, S, S) of the bytes of an image file, as `read_image` gives it for the file; not of `.npy`."""
     with _one_reason():
+        if content.startswith(TIFF_STARTS) and (raster := open_tiff(content)):
+            return square_of_array(raster.read(), size, fit, channels, white)
         return _square_of_opened(open_sent(content), size, fit, channels, white)
 
 
@@ -127,6 +131,8 @@ def _square_of_opened(image: Image.Image, size: int, fit: Fit, channels: int, wh
 def square_of_picture(image: Image.Image, size: int, fit: Fit, channels: int, white: int = FULL_WHITE) -> Tensor:
     """uint8 (C, S, S) of an opened picture, which may not be decoded yet."""
     with _one_reason():
+        if white != FULL_WHITE and _cut_to_bytes(image):
+            raise Unreadable(f"it has 16 bits a colour, of which Pillow keeps 8, and white is {white}: give the file")
         return _square_of_upright(ImageOps.exif_transpose(image), size, fit, channels, white)
 
 
@@ -137,10 +143,16 @@ def _square_of_upright(image: Image.Image, size: int, fit: Fit, channels: int, w
     return square_of_array(_pixels(image, channels), size, fit, channels)
 
 
+def _cut_to_bytes(image: Image.Image) -> bool:
+    """Whether Pillow keeps the upper 8 of 16 bits of every colour, as it does in TIFF."""
+    bits = image.tag_v2.get(TIFF_BITS, ()) if isinstance(image, TiffImageFile) else ()
+    return len(bits) > 1 and max(bits) > 8
+
+
 def pixels_of_picture(image: Image.Image) -> np.ndarray:
     """uint8 H x W x C at its own size, with one channel where it is grey and three where it is not."""
     with _one_reason():
-        if image.mode in WIDE_MODES:
+        if image.mode in WIDE_MODES or _cut_to_bytes(image):
             raise Unreadable("it has 16 bits, and nothing says what is white; give 8 bits, or files")
         return _pixels(ImageOps.exif_transpose(image), 1 if image.mode in GREY_MODES else 3)
 

@@ -5,6 +5,7 @@ H by W pixels, C channels; uint8 or uint16. Nothing is unpickled, and nothing la
 
 from __future__ import annotations
 
+import io
 import logging
 import zlib
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from smallvit.data.listed import RASTER_SUFFIXES
 
 MOST_CHANNELS = 64
 TIFF_COMPRESSIONS = frozenset(["NONE", "ADOBE_DEFLATE", "DEFLATE", "PACKBITS", "LZW"])
+TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # little and big end first, and the same for large files
 DEFLATE_RATIO = 1032  # the most that it can unpack to
 
 
@@ -105,11 +107,10 @@ def _read_npy(path: Path, channels: int) -> np.ndarray:
 # ---- TIFF --------------------------------------------------------------------------------------------
 
 
-def open_tiff(path: Path) -> Raster | None:
+def open_tiff(file: Path | bytes) -> Raster | None:
     """One image of several channels: last (YXS), planar (SYX), or one grey page for each. None: for Pillow."""
-    tifffile = _tifffile()
     try:
-        with tifffile.TiffFile(path) as tiff:
+        with _opened(file) as tiff:
             series = tiff.series[0]
             shape, axes, dtype, ordinary = series.shape, series.axes, series.dtype, _is_ordinary(series)
             compression = series.keyframe.compression.name
@@ -123,7 +124,7 @@ def open_tiff(path: Path) -> Raster | None:
     sizes = dict(zip(axes, shape, strict=True))
     if len(others) != 1 or len(sizes) != len(axes) or not {"Y", "X"} <= {*sizes}:
         raise Unreadable(f"a stack of images ({axes}, {' x '.join(map(str, shape))}); save one image a file")
-    return _raster((sizes["Y"], sizes["X"], sizes[others[0]]), dtype, lambda: _read_tiff(path, others[0]))
+    return _raster((sizes["Y"], sizes["X"], sizes[others[0]]), dtype, lambda: _read_tiff(file, others[0]))
 
 
 def _is_ordinary(series: Any) -> bool:
@@ -138,8 +139,8 @@ def _is_ordinary(series: Any) -> bool:
     return is_picture and (page.bitspersample == 8 or has_alpha)
 
 
-def _read_tiff(path: Path, channel_axis: str) -> np.ndarray:
-    with _tifffile().TiffFile(path) as tiff:
+def _read_tiff(file: Path | bytes, channel_axis: str) -> np.ndarray:
+    with _opened(file) as tiff:
         series = tiff.series[0]
         _check_segments(tiff, series)
         keep = tuple(place for place, axis in enumerate(series.axes) if axis in f"YX{channel_axis}")
@@ -161,9 +162,9 @@ def _check_segments(tiff: Any, series: Any) -> None:
                     raise Unreadable(f"it unpacks to more than {most:,} bytes")
 
 
-def _tifffile() -> Any:
+def _opened(file: Path | bytes) -> Any:
     import tifffile
 
     # What it has to say about a damaged file is said by us, with the file's name.
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)
-    return tifffile
+    return tifffile.TiffFile(io.BytesIO(file) if isinstance(file, bytes) else file)

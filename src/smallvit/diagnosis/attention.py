@@ -30,6 +30,7 @@ class Tokens(NamedTuple):
     front: int
     grid: Grid
     behind: int = 0
+    covered: tuple[float, float] = (1.0, 1.0)  # share of the image's height and width: a stride may leave its end out
 
     @property
     def cells(self) -> slice:
@@ -43,6 +44,7 @@ class AttentionMap(NamedTuple):
     weights_BMQK: Tensor
     queries: Tokens
     keys: Tokens
+    high: float = 1.0  # how many times as high as wide the image is
 
     @property
     def tokens(self) -> Tokens:
@@ -155,16 +157,17 @@ def regrid(of: Tokens, into: Tokens) -> Tensor:
     table = torch.zeros(of.front + math.prod(of.grid), into.front + math.prod(into.grid))
     for place in range(min(of.front, into.front)):
         table[place, place] = 1.0
-    rows, columns = (_overlap(of.grid[axis], into.grid[axis]) for axis in (0, 1))
+    rows, columns = (_overlap(of.grid[axis], into.grid[axis], of.covered[axis]) for axis in (0, 1))
     table[of.front :, into.front :] = torch.kron(rows, columns)
     return table
 
 
-def _overlap(of: int, into: int) -> Tensor:
-    """(of, into): the share of each of `of` equal parts of a line that lies in each of `into` parts."""
-    starts, edges = torch.arange(of)[:, None] / of, torch.arange(into)[None] / into
-    shared = torch.minimum(starts + 1 / of, edges + 1 / into) - torch.maximum(starts, edges)
-    shared = shared.clamp_min(0.0) * of
+def _overlap(of: int, into: int, covered: float = 1.0) -> Tensor:
+    """(of, into): the share of each of `of` equal parts of the covered line that lies in each of `into` parts of the whole."""
+    wide = covered / max(of, 1)
+    starts, edges = torch.arange(of)[:, None] * wide, torch.arange(into)[None] / into
+    shared = torch.minimum(starts + wide, edges + 1 / into) - torch.maximum(starts, edges)
+    shared = shared.clamp_min(0.0) / wide
     return torch.where(shared < 1e-5, 0.0, shared)
 
 
@@ -173,12 +176,12 @@ def _overlap(of: int, into: int) -> Tensor:
 
 def laid_out(call: AttentionCall, images: torch.Size) -> AttentionMap:
     """The attention of a call over the cells of images of this shape (B, C, H, W)."""
-    size = (images[-2], images[-1])
+    size, high = (images[-2], images[-1]), images[-2] / images[-1]
     block = next((frame for frame in reversed(call.frames) if isinstance(frame.module, SwinTransformerBlock)), None)
     if block is not None:
         grid = (block.shapes[0][1], block.shapes[0][2])
         weights = _from_windows(call.weights_BMQK, grid, block.module.window_size, block.module.shift_size)
-        return AttentionMap(call.layer, weights, Tokens(0, grid), Tokens(0, grid))
+        return AttentionMap(call.layer, weights, Tokens(0, grid), Tokens(0, grid), high)
     if call.weights_BMQK.ndim != 4 or len(call.weights_BMQK) != images[0]:
         raise UsageError(f"layer {call.layer} attends within groups of cells that cannot be put back: only Swin's can")
     caller = call.frames[-1].module
@@ -189,11 +192,21 @@ def laid_out(call: AttentionCall, images: torch.Size) -> AttentionMap:
     if queries < keys and queries <= MOST_FRONT:
         grid = _grid_of(call, keys, size)
         asked = Tokens(keys - math.prod(grid), grid)
-        return AttentionMap(call.layer, call.weights_BMQK, Tokens(queries, (0, 0)), asked)
+        return AttentionMap(call.layer, call.weights_BMQK, Tokens(queries, (0, 0)), asked, high)
     grid = _grid_of(call, queries, size)
     front = queries - math.prod(grid)
     key_grid = grid if keys == queries else _shaped_like(keys - front, grid)
-    return AttentionMap(call.layer, call.weights_BMQK, Tokens(front, grid, behind), Tokens(front, key_grid, behind))
+    reduced = Tokens(front, key_grid, behind, _covered(caller, key_grid, grid))
+    return AttentionMap(call.layer, call.weights_BMQK, Tokens(front, grid, behind), reduced, high)
+
+
+def _covered(caller: nn.Module, key_grid: Grid, grid: Grid) -> tuple[float, float]:
+    """PVT reduces keys by a convolution without padding: what its stride does not reach, no key stands for."""
+    reduction = getattr(caller, "sr", None)
+    if key_grid == grid or not isinstance(reduction, nn.Conv2d):
+        return 1.0, 1.0
+    rows, columns = (min(1.0, key_grid[axis] * reduction.stride[axis] / grid[axis]) for axis in (0, 1))
+    return rows, columns
 
 
 def _grid_of(call: AttentionCall, tokens: int, size: Grid) -> Grid:

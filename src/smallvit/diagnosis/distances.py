@@ -38,8 +38,8 @@ def locality_of(attention: AttentionMap) -> Locality:
         among_BMNN = among_BMNN / among_BMNN.sum(-1, keepdim=True).clamp_min(1e-12)
         mean_MNN += among_BMNN.sum(0) / B
         entropy_M += torch.special.entr(among_BMNN).sum((0, 2, 3)) / (B * N * math.log(N))
-    apart_NN = distances(attention.queries.grid).double()
-    near_NN = apart_NN * attention.queries.grid[1] < 1.5  # a diagonal neighbour is 1.41 cells away
+    apart_NN = distances(attention.queries.grid, attention.high).double()
+    near_NN = (places(attention.queries.grid)[:, None] - places(attention.queries.grid)).abs().amax(-1) <= 1
     distance_M, near_M = ((mean_MNN * table_NN).sum((1, 2)) / N for table_NN in (apart_NN, near_NN))
     return Locality(attention.layer, attention.queries.grid, distance_M, entropy_M, near_M)
 
@@ -51,8 +51,13 @@ def uniform_locality(grid: Grid) -> Locality:
     return locality_of(AttentionMap("uniform", weights, Tokens(0, grid), Tokens(0, grid)))
 
 
-def distances(grid: Grid) -> Tensor:
-    """(N, N): between the centres of cells, in widths of the image; cells are square."""
+def distances(grid: Grid, high: float = 1.0) -> Tensor:
+    """(N, N): between the centres of cells, in widths of an image that is `high` times as high as wide."""
+    places_N2 = places(grid) * torch.tensor([high / grid[0], 1 / grid[1]], dtype=torch.float64)
+    return torch.cdist(places_N2, places_N2).float()
+
+
+def places(grid: Grid) -> Tensor:
+    """(N, 2): row and column of every cell."""
     rows, columns = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
-    places = torch.stack([rows, columns], dim=-1).reshape(-1, 2).double() / grid[1]
-    return torch.cdist(places, places).float()
+    return torch.stack([rows, columns], dim=-1).reshape(-1, 2).double()

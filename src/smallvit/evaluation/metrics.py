@@ -28,6 +28,7 @@ class Score(NamedTuple):
     loss: float | None  # of its classifier, where it has one
     signs: Mapping[str, float] = MappingProxyType({})  # what else was measured
     collapse: str = ""  # what shows that the features say nothing any more
+    images: int = 0  # that it was judged by, where not by all that were held out
 
     @property
     def is_finite(self) -> bool:

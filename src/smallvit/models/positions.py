@@ -9,6 +9,7 @@ import math
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from timm.layers import resample_abs_pos_embed
 from torch import Tensor, nn
 
@@ -30,6 +31,16 @@ class Layout(NamedTuple):
 def is_table(name: str, tensor: Tensor) -> bool:
     """Learnable or not, but of the whole image: tables inside blocks mean something else."""
     return name.startswith("pos") and "." not in name and tensor.ndim == 3 and tensor.shape[0] == 1
+
+
+def is_offset_table(name: str, tensor: Tensor) -> bool:
+    """Of our hybrids: what each head adds for the offset between two cells, M by offsets."""
+    return name.endswith(".offsets") and tensor.ndim == 3
+
+
+def stretched(table_MRR: Tensor, size: tuple[int, ...]) -> Tensor:
+    """The offsets of another grid, at the places of this one's: the largest stay the largest."""
+    return F.interpolate(table_MRR[None], size, mode="bilinear", align_corners=True)[0]
 
 
 def resample(table_1ND: Tensor, of: Layout, own_1ND: Tensor, to: Layout) -> Tensor:

@@ -98,7 +98,7 @@ def _one_by_one(
     """The backward pass begins with the last piece: that one is not computed again."""
     if pieces == 1:
         return forward(*of_images)
-    *earlier, last = zip(*(rows.chunk(pieces) for rows in of_images), strict=True)
+    *earlier, last = zip(*(rows.tensor_split(pieces) for rows in of_images), strict=True)
     if torch.is_grad_enabled():
         made = [checkpoint(forward, *piece, use_reentrant=False) for piece in earlier]
     else:

@@ -22,7 +22,15 @@ from torch import Tensor, nn
 
 from smallvit.errors import UsageError
 from smallvit.models.architectures.zhu import renamed
-from smallvit.models.positions import Grid, is_table, layout_of_checkpoint, layout_of_model, resample
+from smallvit.models.positions import (
+    Grid,
+    is_offset_table,
+    is_table,
+    layout_of_checkpoint,
+    layout_of_model,
+    resample,
+    stretched,
+)
 
 ENOUGH = 0.5  # of the model's numbers, its classifier not counted: with less, it would in truth start at random
 
@@ -68,6 +76,9 @@ def transfer(model: nn.Module, state_dict: Mapping[str, Tensor], from_grid: Grid
             fitting[name], resized[name] = table
         elif tensor.shape == own[name].shape:
             fitting[name] = tensor
+        elif is_offset_table(name, tensor) and len(tensor) == len(own[name]):
+            fitting[name] = stretched(tensor, own[name].shape[1:])
+            resized[name] = f"{_shape(tensor[0])} to {_shape(own[name][0])}"
         elif name.startswith(heads):
             dropped[name] = f"{len(tensor)} classes instead of {len(own[name])}"
         else:

@@ -78,6 +78,9 @@ class Prototypes(nn.Module):
         self.directions = nn.Parameter(torch.empty(outputs, bottleneck))
         for tensor in (self.directions, *(layer.weight for layer in self.layers if isinstance(layer, nn.Linear))):
             nn.init.trunc_normal_(tensor, std=0.02)
+        for layer in self.layers:  # torch's own would be larger than what such weights make of an image
+            if isinstance(layer, nn.Linear):
+                nn.init.zeros_(layer.bias)
 
     def forward(self, pooled_BD: Tensor, learns: bool = True) -> Tensor:
         directions = self.directions if learns else self.directions.detach()

@@ -13,6 +13,7 @@ not do. Pairs are drawn with replacement; the two cells of a pair may be the sam
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
@@ -68,8 +69,8 @@ class DenseRelativeLocalization(nn.Module):
         self.layers = nn.Sequential(
             nn.Linear(2 * width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, last)
         )
-        counts = [_distances(side, signed) for side in grid] if grid and loss != "l1" else []
-        self.axes = nn.ModuleList(nn.Linear(hidden, count) for count in counts)
+        self.counts = [_distances(side, signed) for side in grid] if grid and loss != "l1" else []
+        self.axes = nn.ModuleList(nn.Linear(hidden, count) for count in self.counts)
 
     def forward(self, grid_BDHW: Tensor, generator: torch.Generator | None = None) -> Localization:
         self._check(grid_BDHW.shape)
@@ -77,6 +78,7 @@ class DenseRelativeLocalization(nn.Module):
         B, _, H, W = grid_BDHW.shape
         first_BM, second_BM = draw_pairs(B, (H, W), self.pairs, grid_BDHW.device, generator)
         index_P2 = true_distances(first_BM, second_BM, (H, W), self.signed).flatten(0, 1)
+        index_P2 = self._shift(index_P2, (H, W))
         guess = self.guess(grid_BDHW, first_BM, second_BM)
         loss = localization_loss(guess, index_P2, (H, W), self.loss, self.signed, self.target)
         with torch.no_grad():
@@ -88,6 +90,13 @@ class DenseRelativeLocalization(nn.Module):
             raise ValueError(f"features of shape {tuple(shape)}: give (images, {self.width}, rows, columns)")
         if shape[2] * shape[3] < 2:
             raise ValueError("a grid of one cell has no distances: take larger images or a smaller patch or stride")
+
+    def _shift(self, index_P2: Tensor, grid: Grid) -> Tensor:
+        """Of signed distances as classes, on a grid that is not full size yet: the same offset is always the same class."""
+        if not (self.signed and self.counts):
+            return index_P2
+        less = [(count - _distances(side, True)) // 2 for count, side in zip(self.counts, grid, strict=True)]
+        return index_P2 + index_P2.new_tensor(less) if any(less) else index_P2
 
     def guess(self, grid_BDHW: Tensor, first_BM: Tensor, second_BM: Tensor) -> list[Tensor]:
         """One tensor per axis (rows, columns): P numbers, or P by K scores where distances are classes."""
@@ -301,7 +310,7 @@ def _usable_stages(backbone: Backbone, o: DrlocOptions) -> list[int]:
             "stages (swin_nano, swin_tiny, pvt_b0, cvt_13, resnet18_32)"
         )
     stages = range(-len(shapes), 0) if o.multiscale else [-1]
-    usable = [stage for stage in stages if shapes[stage][1] * shapes[stage][2] > 1]
+    usable = [stage for stage in stages if math.prod(_head_size(shapes[stage], o).grid) > 1]
     if not usable:
         size = backbone.img_size
         raise UsageError(

@@ -38,17 +38,22 @@ def projector(
 class Teacher(nn.Module):
     """A copy of a backbone and its head that follows them slowly and never learns by itself.
 
-    It stays in eval mode, without drop-path; what BatchNorm knows is copied from the student, not averaged.
+    It has no drop-path. BatchNorm has the statistics of the batch, as the authors of MoCo and DINO have it: those of the student,
+    whose weights are others, would make the keys of all images alike.
     """
 
     def __init__(self, backbone: Backbone, head: nn.Module) -> None:
         super().__init__()
         self.backbone = copy.deepcopy(backbone).requires_grad_(False)
         self.head = copy.deepcopy(head).requires_grad_(False)
-        self.eval()
+        self.train()
 
     def train(self, mode: bool = True) -> Teacher:
-        return super().train(False)
+        super().train(False)
+        for module in self.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.train()
+        return self
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:

@@ -43,9 +43,9 @@ def patches(images_BCSS: Tensor, grid: Grid) -> Tensor:
 
 
 def images_of(patches_BNX: Tensor, grid: Grid, channels: int) -> Tensor:
-    """The other way round, for square patches."""
-    side = math.isqrt(patches_BNX.shape[2] // channels)
-    cut = patches_BNX.unflatten(2, (side, side, channels)).unflatten(1, grid)  # B H W p q C
+    """The other way round; images are square, patches may be none."""
+    side = math.isqrt(math.prod(patches_BNX.shape[1:]) // channels)
+    cut = patches_BNX.unflatten(2, (side // grid[0], side // grid[1], channels)).unflatten(1, grid)  # B H W p q C
     return cut.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
 
 

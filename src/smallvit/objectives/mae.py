@@ -69,6 +69,11 @@ class MAE(SelfSupervised):
         width, *grid = backbone.grid_shapes[-1]
         self.grid: Grid = (grid[0], grid[1])
         values = backbone.in_chans * setting.img_size**2 // math.prod(self.grid)
+        if values == 1 and self.options.norm_pixels:
+            raise UsageError(
+                "method mae: a patch of one pixel has no contrast to guess: a larger one (--set model.kwargs.patch_size=2), other "
+                "images (--img-size), or --set objective.norm_pixels=false"
+            )
         self.decoder = Decoder(width, decoder_width(self.options, width), self.options.decoder_depth, self.grid, values)
 
     def forward(self, backbone: Backbone, batch: Batch, ctx: Context) -> Loss:

@@ -45,7 +45,7 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{', '.join(lonely[:3])}{more}: one training image; a class is learned from several: add images, or leave the "
             "class out"
         )
-    yield from _torn_groups(images, split)
+    yield from torn_groups(images, split)
     yield from _copies(images, split)
     if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe) and (folds := possible_folds(images, split)) > 1:
         yield (
@@ -75,7 +75,7 @@ def _groups_of(images: ImageSet, rows: Tensor) -> set[str]:
     return {images.groups[row] for row in rows.tolist()}
 
 
-def _torn_groups(images: ImageSet, split: Split) -> Iterator[str]:
+def torn_groups(images: ImageSet, split: Split) -> Iterator[str]:
     """What we hold out never tears a group apart; the parts that a source comes with may."""
     if not images.groups:
         return

@@ -17,12 +17,16 @@ def rejection_section(contents: Sequence[Content]) -> dict[str, Any]:
 
 
 def _one(run: Content, levels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    latest = levels[-1]["judged_on"]
+    alike: dict[str, list[Mapping[str, Any]]] = {}  # levels that were judged on the same images share a panel
+    for level in levels:
+        alike.setdefault(_images(level["judged_on"]), []).append(level)
     return {
         "label": run.label,
-        "svg": coverage_panel(latest["curve"], levels, run.series, f"coverage-{run.series}"),
+        "panels": [
+            (coverage_panel(own[0]["judged_on"]["curve"], own, run.series, f"coverage-{run.series}-{number}"), images)
+            for number, (images, own) in enumerate(alike.items())
+        ],
         "sentences": [sentence for level in levels for sentence in rejection_sentences(level)],
-        "images": _images(latest),
     }
 
 
@@ -54,7 +58,7 @@ def rejection_sentences(record: Mapping[str, Any]) -> list[str]:
 def _reached(record: Mapping[str, Any]) -> str:
     reached, of = record["reached"], record["judged_on"]
     if of["on_own_images"]:
-        return "What it comes to on images that it was not calibrated on takes a test part to see."
+        return "What it comes to on images that it was not calibrated on takes other images to see, as a test part."
     if reached["accuracy"] is None:
         return f"Of the {_images(of)} it answers none."
     low, high = reached["interval"]

@@ -64,9 +64,17 @@ def refuse_body(headers: Message, most_bytes: int) -> Refusal | None:
     length = headers.get("Content-Length", "")
     if "Transfer-Encoding" in headers or not (length.isascii() and length.isdigit()):
         return Refusal(411, "The request does not say how large the image is.")
-    if int(length) > most_bytes:
+    if announced(length, most_bytes + 1) > most_bytes:
         return Refusal(413, too_large(most_bytes))
     return None
+
+
+def announced(length: str, most: int) -> int:
+    """The bytes that a request says it has, or `most` where it says more; Python makes no number of thousands of digits."""
+    if not (length.isascii() and length.isdigit()):
+        return 0
+    digits = length.lstrip("0")
+    return most if len(digits) > len(str(most)) else min(int(digits or 0), most)
 
 
 def too_large(most_bytes: int) -> str:

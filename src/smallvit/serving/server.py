@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from smallvit.data.images import Unreadable
 from smallvit.errors import SmallvitError, UsageError
-from smallvit.serving.guard import Refusal, refuse_body, refuse_host, refuse_origin, security_headers
+from smallvit.serving.guard import Refusal, announced, refuse_body, refuse_host, refuse_origin, security_headers
 
 
 class Limits(NamedTuple):
@@ -157,8 +157,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _drain(self) -> None:
         """What is under way is taken from the line, within bounds: else the browser sees a broken line, not the sentence."""
-        length = self.headers.get("Content-Length", "")
-        left = min(int(length), 4 * self.server.limits.file_bytes) if length.isascii() and length.isdigit() else 0
+        left = announced(self.headers.get("Content-Length", ""), 4 * self.server.limits.file_bytes)
         self.connection.settimeout(2.0)
         while left > 0 and (piece := self.rfile.read1(min(left, 1 << 16))):
             left -= len(piece)

@@ -112,7 +112,7 @@ def _judged(results: Mapping[str, Any], name: str, models: int) -> dict[str, Any
     score, floors = run_score(label, result, folds=folds), floor_scores(results["floors"])
     told["sentence"] = state_of_folds(score, result["n"]) if folds else state(score, part, result["n"])
     told["scores"] = [score, *floors]
-    told["beside"] = against_floors(score, floors).text
+    told["beside"] = against_floors(score._replace(only_answer=plain(score.only_answer)), floors).text
     told["worst"] = [
         f"{plain(row['name'])} {percent(row['accuracy'])} of {row['n']:,}" for row in worst_classes(result, WORST)
     ] if len(result["per_class"]) > 2 else []  # fmt: skip

@@ -67,9 +67,11 @@ class ViTClassifier(ClassifierMixin, TransformerMixin, ClassNamePrefixFeaturesOu
         if len(labels) != len(images):
             raise ValueError(f"X holds {len(images)} images, y {len(labels)} labels")
         classes, numbers = np.unique(labels, return_inverse=True)
+        # What a run can call by the same name, it does; signs, fractions and truths it cannot.
+        nameable = classes.dtype.kind == "U" or (classes.dtype.kind in "iu" and classes[0] >= 0)
         storable(self.get_params())  # what cannot be kept is told before it is trained with
         with new_folder() as folder:
-            run = lasting(self._train(images, labels if classes.dtype.kind == "U" else numbers, folder / "run"), folder)
+            run = lasting(self._train(images, labels if nameable else numbers, folder / "run"), folder)
             write_about(run, About(self.get_params(), classes, n_features))
         return self._with(run)
 

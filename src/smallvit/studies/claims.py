@@ -82,7 +82,7 @@ def claims_page(found: Sequence[Gathered]) -> str:
         "", "- *holds*, *fails*: at the published setting, and the interval leaves the other out, over seeds (Holm's correction over all comparisons of the",
         "  study) and over test images;",
         "- *direction seen at laptop scale*: the same, with other data, sizes or epochs than published;",
-        "- *not decided*: the interval tells neither, or a model was at chance, or had about a hundredth of the published epochs;",
+        "- *not decided*: the interval tells neither, or a model was at chance, or had at most a fiftieth of the published epochs;",
         "- *cannot be decided here*: data or hardware are missing.", "",
         f"{len(found)} claims: {told}. {runs} of them have runs.", "",
         *HEAD,

@@ -8,9 +8,11 @@ from pathlib import Path
 from smallvit.console import say
 from smallvit.data.imageset import ImageSet
 from smallvit.data.kinds import where_of
-from smallvit.data.named.opening import is_named
+from smallvit.data.listed import Where
+from smallvit.data.named.declared import data_folder, named_sets
+from smallvit.data.named.opening import check_there, is_named
 from smallvit.data.sources import open_source
-from smallvit.errors import UsageError
+from smallvit.errors import DataError, UsageError
 from smallvit.planning.moved import current_place, is_same
 from smallvit.planning.plan import load_images
 from smallvit.planning.stored_split import stored_objective
@@ -46,6 +48,31 @@ def data_for(study: Study, scale: ScaleName, data: Data) -> dict[str, str]:
             f"--data {data}: the study has several sets: give --data {names[0]}=SOURCE, and so for {', '.join(names[1:])}"
         )
     return dict.fromkeys(["", *names], _absolute(data))
+
+
+def check_some_there(study: Study, scale: ScaleName, arms: Sequence[str], data: Mapping[str, str]) -> None:
+    """Refuse a study of which no set is there, before each of its runs says so."""
+    shared, asked = study.scales[scale].shared, study.asked(scale)
+    wanted = dict.fromkeys(str(stage.get("data", "")) for arm in arms for stage in stages(shared, asked[arm]))
+    if any(name in data or (name and not _is_missing(name)) for name in wanted):
+        return
+    names = [name for name in wanted if name]
+    if not names:
+        raise UsageError("the study names no set: say what to train on, --data SOURCE")
+    raise DataError(
+        f"the study needs {' and '.join(names)}, and nothing of it is in {data_folder('')}: `smallvit check {names[0]}` says what to put "
+        f"there, and with --download fetches it where that can be; SMALLVIT_DATA names another folder; or give --data {names[0]}=SOURCE"
+    )
+
+
+def _is_missing(name: str) -> bool:
+    if name not in named_sets():
+        return False  # a path: its runs say what is wrong with it
+    try:
+        check_there(Where(name))
+    except DataError:
+        return True
+    return False
 
 
 def file_names(data: Mapping[str, str]) -> dict[str, str]:

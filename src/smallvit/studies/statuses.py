@@ -2,7 +2,7 @@
 
 "Holds" and "fails" need the published setting and an interval that leaves the other out, after Holm's correction and over test
 images, too. At another setting the most that is said is that its direction is seen. A model at chance, or one that was
-trained for about a hundredth of the published epochs, decides nothing.
+trained for at most a fiftieth of the published epochs, decides nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from smallvit.studies.spec import Claim, Study
 Word = Literal["fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here"]
 # The strongest first: of several checks of one claim one that fails is enough.
 WORDS: tuple[Word, ...] = ("fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here")
-LEAST_SHARE = 1 / 50  # of the published epochs; IDMM with 11 of 800 is called a hundredth of them
+LEAST_SHARE = 1 / 50  # of the published epochs; IDMM had 11 of 800
 ENOUGH_SHARE = 0.95  # of the published epochs, from which on a setting is the published one
 TOLD_TIME = 0.05  # more processor time for the better arm is told from here
 

@@ -43,7 +43,7 @@ from smallvit.studies.record import (
     split_key,
     write_record,
 )
-from smallvit.studies.sets import Data, data_for, file_names, known_sets
+from smallvit.studies.sets import Data, check_some_there, data_for, file_names, known_sets
 from smallvit.studies.source import StudyRuns, folder_of
 from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
 
@@ -95,6 +95,7 @@ def run_study(
             with sole_owner(folder):
                 asked = _checked(study, scale, folder, asked)
                 return _go(folder, study, _write_asked(folder, asked), on)
+        check_some_there(study, scale, chosen_arms(study, scale, asked.only), asked.data)
         with claimed(folder, overwrite) as path:
             write_group(path, {"title": study.title, "command": command}, {})
             write_record(path / FILE, new_record(key, study, scale, asked))

@@ -6,6 +6,7 @@ state of a run: stop anywhere, save `Training`, load it, go on.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -120,6 +121,7 @@ class Tick(NamedTuple):
     ends_epoch: bool
     validation: Score | None  # after some epochs: what the objective thinks of the model
     kept: bool  # it is the best look so far
+    stepped: float = 0.0  # on the monotonic clock, when the step was done and nothing had been looked at
 
 
 def train(t: Training) -> Iterator[Tick]:
@@ -129,10 +131,11 @@ def train(t: Training) -> Iterator[Tick]:
         loss, grad_norm = take_step(t, epoch, number, lr)
         t.done += 1
         ends_epoch = number == len(t.loader) - 1 or t.done == t.total
+        stepped = time.monotonic()
         score = validate(t, epoch) if ends_epoch else None
-        t.best = t.best.after(score, epoch, len(t.val_rows))
+        t.best = t.best.after(score, epoch, (score and score.images) or len(t.val_rows))
         kept = score is not None and t.best.epoch == epoch
-        tick = Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, kept)
+        tick = Tick(epoch, t.done, loss.total.detach(), loss.parts, grad_norm, lr, ends_epoch, score, kept, stepped)
         del loss  # it holds features, and the next step needs their memory
         yield tick
 

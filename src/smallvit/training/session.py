@@ -165,9 +165,8 @@ class Recorder:
 
     def _flush(self, tick: Tick) -> None:
         means = self._means()
-        now = time.monotonic()
-        speed = len(self.window) * self.t.loader.batch_size / max(now - self.since, 1e-9)
-        self.since = now
+        speed = len(self.window) * self.t.loader.batch_size / max(tick.stepped - self.since, 1e-9)
+        self.since = time.monotonic()  # what was looked at in between is not training
         self.checked = tick.step
         self.epoch_loss += means["loss"] * len(self.window)
         self.epoch_steps += len(self.window)

@@ -27,7 +27,7 @@ class Neighbours(Measurement):
     def measure(self, inputs: Inputs) -> Finding | None:
         from smallvit.evaluation.probes import Frozen, knn_probe
 
-        if not inputs.has_blocks:
+        if not inputs.has_blocks or inputs.known.part == "training":  # an image is its own nearest neighbour
             return None
         train, judged, classes = inputs.train, inputs.judged, inputs.known.classes
         bank, asked = inputs.train_vectors, inputs.judged_vectors

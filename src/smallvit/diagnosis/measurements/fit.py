@@ -54,15 +54,19 @@ class Fit(Measurement):
                 1.0 - 0.4 * numbers["train_accuracy"],  # before all else
             )
         if _by_heart(fit):
-            attends = "locality" in findings
-            other_model = (
-                " and, in place of a ViT, a model with more built in (conv_nano, dhvt_nano)" if attends else ""
-            )
+            plain = "locality" in findings and not findings["locality"].numbers.get("mixes_neighbours")
+            other_model = " and, in place of a ViT, a model with more built in (conv_nano, dhvt_nano)" if plain else ""
             return Said(
                 f"it labels {train} correctly, but {other}",
                 "it learns images by heart; more images, stronger augmentation (--set augment.randaugment=2), "
                 f"--mixup{other_model} help",
                 min(1.0, 0.5 + numbers["gap"]),
+            )
+        if part == "training":
+            return Said(
+                f"it labels {train} correctly",
+                "no images were held out: whether it learns them by heart cannot be seen",
+                0.05,
             )
         return Said(
             f"it labels {train} and {other} correctly", "neither under-fitting nor learning by heart shows", 0.05

@@ -27,6 +27,7 @@ class Tokens(Measurement):
         numbers = {
             "cells": float(rows * columns), "rows": float(rows), "columns": float(columns),
             "img_size": float(backbone.img_size), "attends": float(inputs.attends),
+            "patches": float(hasattr(inputs.model, "patch_embed")),
         }  # fmt: skip
         return Finding("tokens", {}, numbers)
 
@@ -37,9 +38,10 @@ class Tokens(Measurement):
         if not numbers["attends"] or cells > FEW_TOKENS:
             return None
         patch = size // rows
+        smaller = f"--set model.kwargs.patch_size={max(1, patch // 4)}, or " if numbers.get("patches", 1.0) else ""
         return Said(
-            f"a patch of {patch} px leaves {several(cells, 'token')} of an image of {size} px",
+            f"{'a patch' if smaller else 'a cell'} of {patch} px leaves {several(cells, 'token')} of an image of {size} px",
             f"there is little to attend among; it cost vit_nano ten points on CIFAR-10 and nothing on digits: try "
-            f"--set model.kwargs.patch_size={max(1, patch // 4)}, or larger images",
+            f"{smaller}larger images",
             0.6,
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smallvit.diagnosis.findings import Finding, ragged
+from smallvit.diagnosis.findings import Array, Finding, ragged
 from smallvit.diagnosis.measurements.base import Measurement
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class WhatHeadsDo(Measurement):
         layers = inputs.attended.heads
         if not layers:
             return None
-        twin_LM = [np.tril(layer.likeness_MM.numpy(), -1).max(1) for layer in layers]
+        twin_LM = [twins(layer.likeness_MM.numpy()) for layer in layers]
         arrays = {"selectivity": ragged([layer.selectivity_M.numpy() for layer in layers]), "twin": ragged(twin_LM)}
         numbers = {
             "heads": float(sum(len(twin_M) for twin_M in twin_LM)),
@@ -38,3 +38,9 @@ class WhatHeadsDo(Measurement):
     def sign(self, finding: Finding) -> str:
         blind, heads = int((finding.arrays["selectivity"] < BLIND).sum()), int(finding.numbers["heads"])
         return f"{blind} of {heads} heads that give every token the same" if blind > BLIND_HEADS * heads else ""
+
+
+def twins(likeness_MM: Array) -> Array:
+    """Of each head the most that an earlier one is like it; the first has none before it, and gets 0."""
+    earlier_MM = np.where(np.tri(len(likeness_MM), k=-1, dtype=bool), likeness_MM, -np.inf).max(1)
+    return np.where(np.isfinite(earlier_MM), earlier_MM, 0.0)

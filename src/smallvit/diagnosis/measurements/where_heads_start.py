@@ -59,7 +59,7 @@ class WhereHeadsStart(Measurement):
         finding = findings[self.name]
         layers, meant_M2 = finding.labels["layers"], finding.arrays.get("meant")
         figures = []
-        for key, title in (("start", "Before training"), ("now", "Trained")):
+        for key, title in (("start", "A fresh model"), ("now", "Trained")):
             tables = [finding.arrays[f"{key}.{number}"].astype(np.float64) for number in range(len(layers))]
             drawn = offsets_figure(tables, layers, meant_M2, name=f"{key}-{canvas.series}", title=title)
             figures.append((title, drawn))
@@ -88,7 +88,7 @@ def _words(numbers: dict[str, float]) -> str:
         return words
     return (
         f"{words} Impulse weights mean each head to start with one neighbour, which has a frame: of {numbers['hits_start']:.0%} of the "
-        f"cells it is what the first layer's head looks at most before training, and of {numbers['hits_now']:.0%} after it. "
+        f"cells it is what the first layer's head looks at most in a fresh model, and of {numbers['hits_now']:.0%} in this one. "
         f"A head of {numbers['head_width']:.0f} numbers can tell about so many of {numbers['cells']:.0f} places apart."
     )
 

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from smallvit.models.architectures.whitening import Whitening
 from smallvit.models.gradient_checkpointing import checkpointed
+from smallvit.models.positions import stretched
 from smallvit.models.registry import config
 
 BLOCKS = "ca"
@@ -95,9 +96,8 @@ class RelativeAttention(nn.Module):
 
     def bias(self, H: int, W: int) -> Tensor:
         """1 x M x N x N: what each head adds for the offset between two cells."""
-        table = self.offsets[None]
-        if table.shape[2:] != (2 * H - 1, 2 * W - 1):
-            table = F.interpolate(table, (2 * H - 1, 2 * W - 1), mode="bilinear", align_corners=True)
+        size = (2 * H - 1, 2 * W - 1)
+        table = (self.offsets if self.offsets.shape[1:] == size else stretched(self.offsets, size))[None]
         rows_HH, columns_WW = _offset_places(H, table.device), _offset_places(W, table.device)
         spread = table[:, :, rows_HH[:, None, :, None], columns_WW[None, :, None, :]]
         return spread.reshape(1, self.heads, H * W, H * W)
