@@ -15,7 +15,7 @@ from smallvit.errors import UsageError
 from smallvit.evaluation.model_file import read_tensors
 from smallvit.training.checkpoint import load_state, save_state
 from smallvit.training.loop import Training, train
-from smallvit.training.muon import LINEAR_RATE, Muon, orthogonal
+from smallvit.training.muon import ITERATIONS, LINEAR_RATE, Muon, orthogonal
 from smallvit.training.optimizer import hidden_matrices
 
 
@@ -37,6 +37,17 @@ def test_all_singular_values_become_about_one_and_the_directions_stay(shape: tup
     spread = values.max() / values.min()
     assert spread < 2 or torch.linalg.svdvals(found).max() / torch.linalg.svdvals(found).min() < spread / 3
     torch.testing.assert_close(inside, torch.diag_embed(inside.diagonal(dim1=1, dim2=2)), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("shape", [(12, 108), (40, 12), (16, 16)])
+def test_it_is_the_published_iteration(shape: tuple[int, int]) -> None:
+    """Matrix by matrix, and the matrix itself in every product."""
+    given = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    for matrix, found in zip(given.double(), orthogonal(given), strict=True):
+        x = matrix / matrix.norm()
+        for _ in range(ITERATIONS):
+            x = 3.4445 * x - 4.7750 * (x @ x.T) @ x + 2.0315 * (x @ x.T) @ (x @ x.T) @ x
+        torch.testing.assert_close(found, x.float(), atol=1e-5, rtol=1e-4)
 
 
 def test_size_and_company_do_not_matter() -> None:

@@ -2,7 +2,7 @@
 
 Jordan et al. 2024. A step then moves every direction of a matrix alike, and a few hundred steps get further. Newton-Schulz
 iterations do it without a decomposition; matrices of one shape go through them together, which on a CPU takes half the
-time of one after the other. The filters of a convolution are the rows of a matrix; a norm follows them, so that their
+time of one after the other, and by their Gram matrices, which takes half of that. The filters of a convolution are the rows of a matrix; a norm follows them, so that their
 own size says nothing, and it is kept: else the first steps would shrink all that come later.
 
 G matrices of one shape, R rows, C columns.
@@ -82,8 +82,22 @@ def orthogonal(matrices_GRC: Tensor) -> Tensor:
     tall = matrices_GRC.shape[1] > matrices_GRC.shape[2]
     x = matrices_GRC.mT if tall else matrices_GRC  # the product below is then the smaller one
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    moved = _polynomial(x @ x.mT) @ x
+    return moved.mT if tall else moved
+
+
+def _polynomial(gram_GRR: Tensor) -> Tensor:
+    """What all iterations together multiply a matrix by.
+
+    Each multiplies it by a polynomial of its own Gram matrix, and the next Gram matrix follows from that: filters have nine times as
+    many columns as rows and more, and only the first product and the last are as wide as they are.
+    """
     a, b, c = COEFFICIENTS
-    for _ in range(ITERATIONS):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    whole_GRR = None
+    for left in reversed(range(ITERATIONS)):
+        step_GRR = torch.baddbmm(b * gram_GRR, gram_GRR, gram_GRR, alpha=c)
+        step_GRR.diagonal(dim1=1, dim2=2).add_(a)
+        whole_GRR = step_GRR if whole_GRR is None else step_GRR @ whole_GRR
+        gram_GRR = step_GRR @ (gram_GRR @ step_GRR) if left else gram_GRR
+    assert whole_GRR is not None
+    return whole_GRR
