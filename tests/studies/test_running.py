@@ -154,7 +154,8 @@ def test_a_set_that_nobody_placed_is_placed_later(tmp_path: Path, here: list[str
     data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
     mine.write_text(MINE.replace("[shared]", '[shared]\ndata = "cub200"'))
     more = {"only": ["vit, 8"], "out": out, "show_progress": False}
-    assert "give --data cub200=SOURCE" in smallvit.run_study(mine, **more).record.failed["vit, 8/0"]
+    with pytest.raises(DataError, match=r"the study needs cub200, and nothing of it is in .*give --data cub200=SOURCE"):
+        smallvit.run_study(mine, **more)
     placed = smallvit.run_study(mine, data={"cub200": data}, **more)
     assert placed.record.failed == {} and placed.record.data == {"cub200": "set.npz"}
     shutil.rmtree(out / "vit, 8-seed-0")  # the record alone is left, as where another study's runs count
