@@ -289,6 +289,9 @@ def test_the_command_in_processes_of_its_own(tmp_path: Path) -> None:
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step costs is measured by as few as can be, and only the first run of a study has a page."""
+    import smallvit.api
+    import smallvit.opened
+    import smallvit.runs.stages  # noqa: F401  (they take the page's function by its name, and must not take the one below)
     from smallvit.runs import execution
     from smallvit.studies import costs
 
