@@ -18,16 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import timm
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import smallvit.models  # noqa: F401  (registers ours with timm)
 from smallvit.evaluation.statistics import mean_interval
+from smallvit.models.features import create_backbone
 from smallvit.runs.atomic import write_text
 from smallvit.runs.environment import environment
 from smallvit.training.muon import COEFFICIENTS, ITERATIONS, orthogonal
+from smallvit.training.optimizer import hidden_matrices
 
 MODELS = ("conv_nano", "conv_micro", "conv_tiny", "hybrid_tiny")
 
@@ -52,11 +52,11 @@ def main() -> None:
 
 def measured(name: str, rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
-    model = timm.create_model(name, num_classes=10).to(memory_format=torch.channels_last)
+    backbone = create_backbone(name, {}, num_classes=10, in_chans=3, img_size=32)
+    model = backbone.model.to(memory_format=torch.channels_last)
     groups: dict[tuple[int, ...], list[Tensor]] = {}
-    for key, parameter in model.named_parameters():
-        if parameter.ndim > 1 and not key.startswith(("stem.", "head.")) and not key.endswith("offsets"):
-            groups.setdefault(tuple(parameter.shape), []).append(torch.randn(len(parameter), parameter[0].numel()))
+    for matrix in hidden_matrices(backbone):
+        groups.setdefault(tuple(matrix.shape), []).append(torch.randn(len(matrix), matrix[0].numel()))
     alike = [torch.stack(matrices) for matrices in groups.values()]
     sides: list[Callable[[], Any]] = [
         lambda: [published(matrices_GRC) for matrices_GRC in alike],

@@ -1,6 +1,7 @@
 """Which settings of each rival are tried before the contest: six of each, the same for every set.
 
-The networks have two more in bf16, which ours takes by itself where the processor is faster with it. The best on the images to tune on is taken, for every set by itself.
+The networks have two more in bf16, which ours takes by itself where the processor is faster with it. The best on the
+images to tune on is taken, for every set by itself.
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ def _plan_problems(asked: Recipe, plan: Plan, seen: Survey | None) -> Iterator[P
             f"batch size {asked.batch_size} is larger than the {n:,} training images: training refuses it",
             f"--batch-size {plan.recipe.batch_size} suits them; the rest of this report uses it.",
         )
-    for torn in torn_groups(plan.images, plan.split):
-        message, _, advice = torn.rpartition("; ")
+    if torn := torn_groups(plan.images, plan.split):
+        message, advice = torn
         yield problem("torn-groups", message, f"{advice[:1].upper()}{advice[1:]}.")
     yield from inspections.judged_part(plan.split)
     if seen is not None:

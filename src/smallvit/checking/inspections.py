@@ -51,7 +51,7 @@ def other_files(survey: Survey) -> Iterator[Problem]:
     if survey.unread:
         yield problem(
             "outside-classes",
-            f"outside of the class folders and left out (images, and folders that are only linked): {listed(survey.unread)}",
+            f"{len(survey.unread):,} outside of the class folders and left out (images, and folders that are only linked): {listed(survey.unread)}",
             "Move the images into the folder of their class.",
             survey.unread,
         )

@@ -34,9 +34,8 @@ def with_groups(images: ImageSet, pattern: str) -> ImageSet:
     found = _found(pattern, [name.replace(os.sep, "/") for name in images.files])
     if unmatched := [file for file, group in zip(images.files, found, strict=True) if group is None]:
         # What is matched before it must not become a part of the group: without a bracket it would.
-        flags = (
-            found_flags[0] if (found_flags := re.match(r"\(\?[aiLmsux]+\)", pattern)) else ""
-        )  # they must stay in front
+        in_front = re.match(r"\(\?[aiLmsux]+\)", pattern)  # flags must stay there
+        flags = in_front[0] if in_front else ""
         bare = pattern.removeprefix(flags)
         inner = f"(?:{bare})" if re.compile(pattern).groups else f"({bare})"
         raise UsageError(

@@ -76,11 +76,11 @@ class Prototypes(nn.Module):
         super().__init__()
         self.layers = projector((width, hidden, hidden, bottleneck), norm=False, act=nn.GELU)
         self.directions = nn.Parameter(torch.empty(outputs, bottleneck))
-        for tensor in (self.directions, *(layer.weight for layer in self.layers if isinstance(layer, nn.Linear))):
-            nn.init.trunc_normal_(tensor, std=0.02)
-        for layer in self.layers:  # torch's own would be larger than what such weights make of an image
+        nn.init.trunc_normal_(self.directions, std=0.02)
+        for layer in self.layers:
             if isinstance(layer, nn.Linear):
-                nn.init.zeros_(layer.bias)
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)  # torch's own would be larger than what such weights make of an image
 
     def forward(self, pooled_BD: Tensor, learns: bool = True) -> Tensor:
         directions = self.directions if learns else self.directions.detach()

@@ -78,9 +78,8 @@ class SelfSupervised(Objective):
             answer_N = knn_votes(bank, held_out.features_ND, exam.num_classes).argmax(1)
             accuracy = float((answer_N == held_out.labels_N).double().mean())
         watched = exam.progress >= PATIENCE and not self.options.allow_collapse
-        least_rank = min(
-            self.least_rank, 0.9 * (len(bank.features_ND) - 1)
-        )  # two images cannot differ in two directions
+        # Two images cannot differ in two directions.
+        least_rank = min(self.least_rank, 0.9 * (len(bank.features_ND) - 1))
         collapse = what_collapsed(signs, least_rank) if watched else ""
         return Score(accuracy, None, signs._asdict(), collapse, min(len(exam.held_out), LOOKED_AT))
 

@@ -45,7 +45,8 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{', '.join(lonely[:3])}{more}: one training image; a class is learned from several: add images, or leave the "
             "class out"
         )
-    yield from torn_groups(images, split)
+    if torn := torn_groups(images, split):
+        yield "; ".join(torn)
     yield from _copies(images, split)
     if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe) and (folds := possible_folds(images, split)) > 1:
         yield (
@@ -75,18 +76,18 @@ def _groups_of(images: ImageSet, rows: Tensor) -> set[str]:
     return {images.groups[row] for row in rows.tolist()}
 
 
-def torn_groups(images: ImageSet, split: Split) -> Iterator[str]:
-    """What we hold out never tears a group apart; the parts that a source comes with may."""
+def torn_groups(images: ImageSet, split: Split) -> tuple[str, str] | None:
+    """What is the matter, and what to do: what we hold out never tears a group apart, the parts that a source comes with may."""
     if not images.groups:
-        return
+        return None
     trained = _groups_of(images, split.train)
     for part, rows in split.judged.items():
         if torn := _groups_of(images, rows) & trained:
-            yield (
-                f"{len(torn):,} of the groups in the {part} part have training images, too, as {min(torn)}: the accuracy will be too "
-                "good; put each into one part, or leave the division to smallvit"
+            return (
+                f"{len(torn):,} of the groups in the {part} part have training images, too, as {min(torn)}: the accuracy will be too good",
+                "put each into one part, or leave the division to smallvit",
             )
-            return
+    return None
 
 
 def _copies(images: ImageSet, split: Split) -> Iterator[str]:

@@ -89,8 +89,8 @@ def orthogonal(matrices_GRC: Tensor) -> Tensor:
 def _polynomial(gram_GRR: Tensor) -> Tensor:
     """What all iterations together multiply a matrix by.
 
-    Each multiplies it by a polynomial of its own Gram matrix, and the next Gram matrix follows from that: filters have nine times as
-    many columns as rows and more, and only the first product and the last are as wide as they are.
+    Each multiplies it by a polynomial of its own Gram matrix, and the next Gram matrix follows from that: filters have four to nine
+    times as many columns as rows, and only the first product and the last are as wide as they are.
     """
     a, b, c = COEFFICIENTS
     whole_GRR = None
