@@ -270,13 +270,13 @@ def resume(
     """
     folder = Path(folder)
     with quiet(not show_progress), patient() if wait else nullcontext():
+        if is_study(folder):
+            return [Run(path) for path in finished_runs(resume_study(folder, jobs, on, data))]
         relocate(folder, data)
         if is_tuning(folder):
             return [Run(resume_tuning(folder, jobs, on).final.path)]
         if is_curve(folder):
             return open_runs(resume_curve(folder, jobs_of(folder, jobs), on).folder)
-        if is_study(folder):
-            return [Run(path) for path in finished_runs(resume_study(folder, jobs, on))]
         if is_group(folder):
             at_once = jobs_of(folder, jobs)
             with sole_owner(folder):

@@ -60,6 +60,21 @@ def test_more_test_images_tell_more_and_few_tell_nothing() -> None:
     assert "cannot be told from 2 shares: it takes 3" in sentence(many, 1000, 2, 3)
 
 
+def grouped(groups: int, of_each: int, draw: np.random.Generator) -> Measured:
+    """As `drawn`, but the images of a group are equally hard: they are wrong together."""
+    each = drawn(0.05, 0.15, 0.6, 3, groups, 0.002, draw).wrong_PSN
+    return Measured(IMAGES, each.repeat(of_each, axis=2), np.arange(groups).repeat(of_each))
+
+
+def test_images_of_a_group_are_no_further_images() -> None:
+    measured = grouped(60, 40, np.random.default_rng(4))
+    alone = Measured(IMAGES, measured.wrong_PSN[..., ::40])
+    together, once, apart = (tell(one) for one in (measured, alone, measured._replace(groups_N=None)))
+    assert together.interval == pytest.approx(once.interval), "forty copies of an image tell what one tells"
+    assert np.diff(together.interval) > 2 * np.diff(apart.interval) and apart.telling and not together.telling
+    assert not tell(grouped(5, 2_000, np.random.default_rng(5))).telling
+
+
 def test_the_band_follows_the_fit() -> None:
     told = tell(drawn(0.05, 0.15, 0.6, 2, 800, 0.005, np.random.default_rng(3)))
     middle, low, high = told.band(np.array([125.0, 1000.0, 2000.0]))

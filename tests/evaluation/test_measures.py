@@ -48,6 +48,15 @@ def test_they_are_those_of_scikit_learn() -> None:
     assert found["auroc"].of_class_K == pytest.approx(of_class)
 
 
+@pytest.mark.parametrize(("classes", "images"), [(2, 2), (3, 20), (7, 13), (10, 30)])
+def test_a_model_with_one_answer_for_all_images_is_judged_like_any_other(classes: int, images: int) -> None:
+    labels = torch.arange(classes * images) % classes
+    found = summary(torch.zeros(len(labels), classes), labels, tuple(map(str, range(classes))))
+    assert found["auroc"] == pytest.approx(0.5)
+    low, high = found[MEASURES["auroc"].interval]
+    assert 0 <= low <= 0.5 <= high <= 1
+
+
 def test_classes_without_images_are_left_out() -> None:
     draw = np.random.default_rng(1)
     probabilities, labels = answers([30, 20, 10], 1.0, draw)

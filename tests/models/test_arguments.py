@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import timm
-from timm.layers import create_aa, get_act_layer, get_attn, get_norm_act_layer, get_norm_layer
+from timm.layers import DropPath, create_aa, get_act_layer, get_attn, get_norm_act_layer, get_norm_layer
 from torch import nn
 
 from helpers import run_here
@@ -20,6 +20,26 @@ from smallvit.models.features import Backbone, count_parameters, create_backbone
 
 def build(arguments: dict[str, Any], name: str = "vit_pico", **more: Any) -> Backbone:
     return create_backbone(name, arguments, num_classes=2, in_chans=3, img_size=8, **more)
+
+
+def rates(backbone: Backbone) -> set[float]:
+    return {module.drop_prob for module in backbone.modules() if isinstance(module, DropPath)}
+
+
+# ---- a rate of stochastic depth ----------------------------------------------------------------------
+
+
+def test_a_rate_that_is_given_to_the_constructor_holds() -> None:
+    assert max(rates(build({"drop_path_rate": 0.2}))) == pytest.approx(0.2)
+    assert max(rates(build({"drop_path_rate": 0.2}, drop_path=0.1))) == pytest.approx(0.1), (
+        "that of the recipe goes first"
+    )
+
+
+def test_where_none_is_given_a_model_has_none_of_its_own() -> None:
+    arguments = {"patch_size": 2, "window_size": 4, "embed_dim": 24, "depths": [2], "num_heads": [2]}
+    swin = create_backbone("swin_tiny_patch4_window7_224", arguments, num_classes=2, in_chans=3, img_size=8)
+    assert rates(swin) == {0.0}
 
 
 # ---- what is not the model's -------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.split import make_split
 from smallvit.data.twins import twins
 from smallvit.planning.cautions import cautions
-from smallvit.recipe import DataSpec, Recipe, build_recipe
+from smallvit.recipe import DataSpec, Recipe, build_recipe, with_settings
 
 RECIPE: Recipe = build_recipe(overrides={"epochs": 50, "data.per_class": 1000})
 
@@ -42,6 +42,17 @@ def test_images_that_judge_and_train() -> None:
     ]
     assert said(copied(noise(1200), {700: 3})) == []  # one of 600 moves nothing
     assert said(copied(images, {1: 3, 210: 320})) == []  # within a part
+
+
+def test_a_warm_up_that_is_the_whole_run() -> None:
+    images = noise(400)
+    split = make_split(images, DataSpec())
+    for epochs, warmup, told in ((5, 5.0, True), (5, 20.0, True), (20, 5.0, False)):
+        recipe = with_settings(RECIPE, {"epochs": epochs, "schedule.warmup_epochs": warmup})
+        assert [
+            said.startswith(f"schedule.warmup_epochs = {warmup:g} is the whole run")
+            for said in cautions(recipe, images, split)
+        ] == [True] * told
 
 
 def test_twins_are_the_same_in_every_pixel() -> None:

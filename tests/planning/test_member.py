@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import smallvit
+from smallvit.errors import UsageError
+from smallvit.planning import room
 from smallvit.planning.choices import Choices
 from smallvit.planning.member import ENOUGH, WIDER, choose_member
 from smallvit.planning.plan import Plan, make_plan, prepare
+from smallvit.recipe import resolved
 from smallvit.training.budget import StepCost
+from smallvit.training.loop import Training
+from smallvit.training.memory import Need
 
 SMALL: dict[str, Any] = {"data": "mnist5k", "per_class": 4, "threads": 1, "settings": {"precision": "fp32"}}
 
@@ -43,6 +49,49 @@ def test_a_kind_of_the_family_leaves_the_width_to_us() -> None:
 @pytest.mark.parametrize("given", [{"epochs": 3}, {"data": "digits"}, {"model": "conv_nano"}])
 def test_given_epochs_tiny_images_and_a_given_model_leave_it_as_it_is(given: dict[str, Any]) -> None:
     assert planned(**given).recipe.model.name == "conv_nano"
+
+
+def test_a_model_to_start_from_is_not_replaced_by_a_wider_one(tmp_path: Path) -> None:
+    flags = {**SMALL, "epochs": 1}
+    start = smallvit.train(**flags, out=tmp_path / "start", show_progress=False)
+    for given in ({}, {"model": "conv"}, {"budget": "10m"}):
+        plan = planned(init=start.path, **given)
+        assert plan.recipe.model.name == plan.recipe.model.timm_name == "conv_nano"
+        assert reasons(plan, "model.name") == ["the model to start from"]
+
+
+def test_without_a_budget_the_width_is_chosen_for_the_time_that_a_processor_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("smallvit.planning.length.MOST_MINUTES_CPU", 1e-4)
+    assert planned(device="cpu").recipe.model.name == "conv_nano"
+
+
+def test_a_wider_member_is_taken_in_pieces_where_it_does_not_fit_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = with_room_for_the_smallest(monkeypatch)
+    plan = planned()
+    assert plan.recipe.model.name == "conv_tiny" and plan.recipe.grad_accum == 2 and len(free) == 2
+    [why] = reasons(plan, "grad_accum")
+    assert "the step is that of the whole batch" in why
+    with pytest.raises(UsageError, match=r"conv_tiny needs about .* more memory"):
+        planned(grad_accum=1)
+
+
+def with_room_for_the_smallest(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A machine on which whole batches of the smallest fit, and those of a wider member in two pieces."""
+    free: list[float] = []
+    measure = room.measure_need
+
+    def reckon(training: Training, *more: Any) -> Need:
+        need = measure(training, *more)._replace(activations=10**8)
+        pieces = 1 if "nano" in training.recipe.model.name else 2
+        free.append(1.001 * need.more(resolved(training.recipe.batch_size), pieces) / room.COMFORT)
+        return need
+
+    monkeypatch.setattr(room, "measure_need", reckon)
+    monkeypatch.setattr(room, "free_bytes", lambda device: free[-1])
+    monkeypatch.setattr(room, "held_by_children", lambda: 0)  # processes of other tests
+    return free
 
 
 @pytest.mark.parametrize(

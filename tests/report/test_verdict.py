@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smallvit.report.verdict import Score, against_floors, between, run_score, state, state_of_folds
+from smallvit.report.verdict import Score, about_part, against_floors, between, run_score, state, state_of_folds
 
 N = 1000
 
@@ -61,3 +61,10 @@ def test_two_are_too_few_for_an_interval(replicates: int) -> None:
     for word, sentence in said.items():
         assert "1.0% to 96.0%" in sentence
         assert (f"Two {word}s can hardly give an interval" in sentence) == (replicates == 2)
+
+
+@pytest.mark.parametrize(("select", "flatters"), [("best", True), ("last", False), (None, False)])
+def test_validation_images_flatter_where_they_chose_the_weights(select: str | None, flatters: bool) -> None:
+    said = about_part("val", select=select)
+    assert said and said.word == "Measured on validation images" and ("flatters" in said.text) == flatters
+    assert about_part("test", select=select) is None

@@ -209,6 +209,24 @@ def test_digests_are_told_by_their_beginning(tmp_path: Path) -> None:
     assert told["aux.teacher.digest"] == (12 * "5", 12 * "e")
 
 
+def test_seeds_of_a_fold_count_once(tmp_path: Path) -> None:
+    """As many runs as folds would have told: three that differ in the seed alone are judged by the same images."""
+    groups = []
+    for model, accuracies in {"vit_nano": (0.8, 0.7, 0.9), "dhvt_nano": (0.83, 0.74, 0.91)}.items():
+        axes = {f"seed-{seed}-fold-{fold}": {"seed": seed, "fold": fold} for seed in range(3) for fold in range(3)}
+        for name, place in axes.items():
+            right = np.arange(N) < round(accuracies[place["fold"]] * N) + (model == "vit_nano") * place["seed"]
+            rows = range(place["fold"] * N, (place["fold"] + 1) * N)
+            make_run(tmp_path / model / name, right, model=model, seed=place["seed"], rows=rows)
+        (tmp_path / model / "group.json").write_text(json.dumps({"members": list(axes), "axes": axes}))
+        groups.append(tmp_path / model)
+    (found,) = compare(open_sides(groups))
+    differences = np.array([-0.03, -0.04, -0.01]) + 1 / N  # of each fold, over its seeds
+    t = np.mean(differences) / (np.std(differences, ddof=1) * np.sqrt(1 / 3 + 1 / 2))
+    assert found.difference == pytest.approx(differences.mean()) and found.n == 9
+    assert found.p == pytest.approx(2 * scipy.stats.t.sf(abs(t), 2), abs=2e-3)
+
+
 def test_a_folder_once_and_in_a_list(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", np.arange(N) < 300)
     with pytest.raises(UsageError, match=r"a was given twice"):

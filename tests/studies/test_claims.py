@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from smallvit.runs.axes import Place
+from smallvit.studies.claims import gathered
 from smallvit.studies.differences import Test as Asked
 from smallvit.studies.differences import difference, differences, holm
-from smallvit.studies.library import study_from
-from smallvit.studies.lines import Point, meeting, meetings
-from smallvit.studies.record import ArmFacts, Record, RunFacts, key_of
-from smallvit.studies.spec import Study
-from smallvit.studies.statuses import statuses
+from smallvit.studies.library import read_study, study_from
+from smallvit.studies.lines import Point, lines_of, meeting, meetings
+from smallvit.studies.page import write_page
+from smallvit.studies.queue import queue
+from smallvit.studies.record import ArmFacts, Opened, Record, RunFacts, key_of, write_record
+from smallvit.studies.spec import ScaleName, Study
+from smallvit.studies.statuses import statuses, word_of_study
+from smallvit.studies.tables import arm_rows
 
 N = 400  # test images
 CHANCE = {"majority": {"label": "majority class", "accuracy": 0.1, "interval": [0.08, 0.12], "why": ""}}
@@ -108,6 +113,21 @@ def test_a_tie_holds_where_the_whole_interval_is_near() -> None:
     assert status({"tie": [["a", "b"]]}, make_record(UNCLEAR, scale="paper"))[0] == "not decided"
 
 
+def test_a_tie_holds_after_the_correction_only() -> None:
+    """0.75 points, from -0.2 to 1.7: within 2 by itself (p 0.02), and not as one of four comparisons."""
+    first = np.arange(N) < 0.8 * N
+    runs = {}
+    for seed, more in enumerate((0, 6, 0, 6, 3)):
+        runs[f"b/{seed}"] = make_run(first, 0.8)
+        runs[f"a/{seed}"] = make_run(np.arange(N) < 0.8 * N + more, 0.8 + more / N)
+    others = make_record({"c": (0.70, 0.90, 0.80, 0.85, 0.75), "d": (0.90, 0.72, 0.83, 0.79, 0.74)}, epochs=100)
+    record = Record(title="t", scale="paper", runs={**runs, **others.runs}, floors=CHANCE)
+    tie = {"tie": [["a", "b"]]}
+    assert status(tie, record)[0] == "holds"
+    word, why = status(tie, record, compare=[["c", "d"], ["b", "c"], ["b", "d"]])
+    assert word == "not decided" and "fewer comparisons" in why
+
+
 def test_gains_and_error_ratios_are_claims_too() -> None:
     both = {**CLEAR, "c": (0.70, 0.71, 0.72, 0.71, 0.70), "d": (0.68, 0.69, 0.70, 0.69, 0.67)}
     paper = make_record(both, scale="paper")
@@ -160,6 +180,65 @@ def test_runs_on_one_draw_of_the_images_count_once() -> None:
     assert found.mean == pytest.approx(20.0) and found.p > 0.05
 
 
+def make_draws(levels: Mapping[str, Sequence[float]], seeds: int = 5, **more: Any) -> Record:
+    """Of every arm a level of accuracy for each draw, and seeds that lie close to it; the first draw has no number."""
+    runs = {}
+    for arm, own in levels.items():
+        for draw, level in enumerate(own):
+            for seed in range(seeds):
+                right = round((level + 0.005 * (seed - seeds // 2)) * N)
+                place = Place(arm=arm, seed=seed, draw=draw or None)
+                course = {"train_loss": [(0, 2.0), (1, 2 - level)]}
+                runs[key_of(place)] = make_run(np.arange(N) < right, right / N, courses=course)
+    arms = {arm: ArmFacts(epochs=100) for arm in levels}
+    return Record(title="t", runs=runs, arms=arms, floors=CHANCE, **more)
+
+
+ALONG = study_from(
+    {
+        "title": "t",
+        "epochs": 10,
+        "arms": {"a": {}, "b": {}},
+        "axes": {"images": {"100": {}, "1000": {}}},
+        "x": "images",
+    },
+    "here",
+)
+APART = (0.60, 0.70, 0.80)  # Student's t over these three: 70 from 45.2 to 94.8
+LEVELS = {"a, 100": APART, "a, 1000": APART, "b, 100": (0.6, 0.7, 0.5), "b, 1000": (0.9, 0.8, 0.7)}
+
+
+def test_intervals_of_arms_and_lines_are_over_draws() -> None:
+    study, record = ALONG, make_draws(LEVELS)
+    row = arm_rows(study, record)[0]
+    assert row.n == len(row.accuracy) == 15 and row.ours == "70.0 (45.2 to 94.8)"
+    lines = lines_of(study, record)
+    assert lines["a"][0].interval == pytest.approx((70.0, 45.2, 94.8), abs=0.05)
+    (found,) = meetings(lines)
+    assert math.isnan(found.low), "by three draws so far apart they may not meet at all"
+
+
+def test_more_seeds_on_the_same_draws_narrow_no_band_of_a_page(tmp_path: Path) -> None:
+    def curves(seeds: int) -> str:
+        page = write_page(Opened("t", ALONG, make_draws(LEVELS, seeds)), tmp_path / "page.html")
+        return page.read_text(encoding="utf-8").partition('id="curves"')[2].partition("</section>")[0]
+
+    assert curves(seeds=5) == curves(seeds=1) and "Loss in training" in curves(seeds=1)
+
+
+def test_an_arm_that_is_above_chance_on_one_draw_only_decides_nothing() -> None:
+    record = make_draws({"a": (0.8, 0.81, 0.82), "b": (0.1, 0.15, 0.4)}, scale="paper")
+    word, why = status(BETTER, record)
+    assert word == "not decided" and "b is not above chance (21.7 %" in why
+
+
+def test_over_test_images_draws_are_drawn_and_not_their_runs() -> None:
+    levels = {"a": (0.55, 0.60, 0.80), "b": (0.5, 0.5, 0.5)}
+    many, one_each = (difference(make_draws(levels, seeds), Asked("better", ("a", "b"))) for seeds in (5, 1))
+    assert many is not None and one_each is not None and many.images is not None
+    assert many.images == pytest.approx(one_each.images, abs=0.5), "more seeds on the same draws do not narrow it"
+
+
 def test_only_runs_that_judged_the_same_images_are_paired_by_image() -> None:
     record = make_record(CLEAR)
     assert difference(record, Asked("better", ("a", "b"))).images is not None  # type: ignore[union-attr]
@@ -176,3 +255,61 @@ def test_lines_meet_between_the_amounts_where_the_difference_changes_its_sign() 
     }
     (found,) = meetings(lines)
     assert found.x == pytest.approx(math.sqrt(100 * 1000), rel=0.01) and found.low <= found.x <= found.high
+
+
+# ---- claims that are checked part by part --------------------------------------------------------------
+
+
+def word_of_claim(folder: Path, study: str, number: str, record: Record) -> str:
+    """What is said of a claim of a paper where this is the only record; and the queue says the same."""
+    write_record(folder / f"{study}.json", record)
+    found = gathered(folder)
+    (word,) = [one.word for one in found if one.claim.number == number]
+    (waiting,) = [one for one in queue(found, folder) if one.study == study]
+    assert (number in waiting.settled) == (word in ("fails", "holds", "direction seen at laptop scale"))
+    return word
+
+
+def test_a_claim_of_two_models_holds_where_both_do(tmp_path: Path) -> None:
+    """D9: DHVT-T above 75.5, DHVT-S above 81.3."""
+    tiny = {"DHVT-T": (0.79, 0.80, 0.795, 0.80)}
+
+    def word(small: Mapping[str, Sequence[float]]) -> str:
+        record = make_record({**tiny, **small}, epochs=300, scale="paper")
+        return word_of_claim(tmp_path, "lu2022-table3", "D9", record)
+
+    assert word({"DHVT-S": (0.80, 0.84, 0.79, 0.85)}) == "not decided"
+    assert word({}) == "not decided"
+    assert word({"DHVT-S": (0.85, 0.855, 0.86, 0.855)}) == "holds"
+    assert word({"DHVT-S": (0.75, 0.755, 0.76, 0.755)}) == "fails", "one part is enough"
+
+
+def of_sets(sets: Iterable[str], scale: ScaleName) -> Record:
+    """The arms of liu2021-table4 on some of its ten sets, all better with the loss; not paired by image, which takes a while."""
+    accuracy = {}
+    for name in sets:
+        for model in ("CvT", "Swin", "T2T"):
+            accuracy[f"{model}, {name}"], accuracy[f"{model} drloc, {name}"] = CLEAR["b"], CLEAR["a"]
+    record = make_record(accuracy, epochs=100, scale=scale)
+    for key, run in record.runs.items():
+        run.judged = key
+    return record
+
+
+def test_three_of_ten_sets_are_not_the_claim_of_ten(tmp_path: Path) -> None:
+    three = ("CIFAR-10", "Flowers-102", "SVHN")
+    ten = read_study("liu2021-table4").axes["set"]
+    assert word_of_claim(tmp_path, "liu2021-table4", "L1", of_sets(three, "paper")) == "not decided"
+    assert word_of_claim(tmp_path, "liu2021-table4", "L1", of_sets(ten, "paper")) == "holds"
+    seen = word_of_claim(tmp_path, "liu2021-table4", "L1", of_sets(three, "laptop"))
+    assert seen == "direction seen at laptop scale", "this scale leaves out the other seven"
+    assert word_of_claim(tmp_path, "liu2021-table4", "L1", of_sets(three[:2], "laptop")) == "not decided"
+
+
+def test_what_the_scale_leaves_out_keeps_a_claim_from_holding() -> None:
+    claims = [{"says": "s", "claim": "X", **BETTER}, {"says": "s", "claim": "X", "better": [["a", "d"]]}]
+    for left_out, word in ((["d"], "direction seen at laptop scale"), ([], "not decided")):
+        study = make_study(BETTER, claims=claims, scales={"paper": {"epochs": 100, "left_out": left_out}})
+        record = make_record(CLEAR, epochs=100, scale="paper")
+        checks = statuses(study, record)
+        assert checks[0].word == "holds" and word_of_study(study, record, checks) == word

@@ -17,7 +17,7 @@ from smallvit.runs.executor import Exit
 from smallvit.runs.folder import RunFolder
 from smallvit.studies import study as running
 from smallvit.studies.library import read_study, study_names
-from smallvit.studies.record import read_record
+from smallvit.studies.record import open_study, read_record
 from smallvit.studies.sets import sets_of
 from smallvit.studies.spec import SCALES, stages
 
@@ -106,6 +106,39 @@ def test_a_study_runs_goes_on_and_grows(tmp_path: Path, here: list[str]) -> None
     assert here == []  # all that was asked for is there
 
 
+def test_a_study_that_has_grown_goes_on_and_is_judged_as_it_is_now(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    more = {"data": data, "out": out, "show_progress": False}
+    mine.write_text(MINE)
+    smallvit.run_study(mine, only=["vit, 8"], **more)
+    grown = MINE.replace("A miniature", "Grown").replace("[arms]", '[arms]\nagain = { model = "vit_pico" }')
+    mine.write_text(f'{grown}[[claims]]\nsays = "It is no chance."\nbetter = [["again, 8", "vit, 8"]]\n')
+    smallvit.run_study(mine, only=["again, 8"], **more)
+    go_on_with(out, seeds=2)
+    smallvit.resume(out, show_progress=False)
+    assert here == ["vit, 8-seed-0", "again, 8-seed-0", "again, 8-seed-1"]
+    opened, page = smallvit.report_study(out)
+    assert [claim.says for claim in opened.study.claims] == ["A CNN is better.", "It is no chance."]
+    assert "It is no chance." in page.read_text() and opened.record.title == "Grown"
+
+
+def test_a_file_is_not_called_as_a_study_of_ours(tmp_path: Path, here: list[str]) -> None:
+    """What has its name is judged by its claims."""
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "dhvt-cifar.toml", tmp_path / "study"
+    more = {"data": data, "out": out, "only": ["vit, 8"], "show_progress": False}
+    mine.write_text(MINE)
+    with pytest.raises(UsageError, match=r"dhvt-cifar.toml is called as a study that .* give the file another name"):
+        smallvit.run_study(mine, **more)
+    assert not out.exists()
+    mine = mine.rename(tmp_path / "mine.toml")
+    smallvit.run_study(mine, **more)
+    stored = json.loads((out / "study.json").read_text())
+    (out / "study.json").write_text(json.dumps({**stored, "study": "dhvt-cifar"}))  # as earlier versions called it
+    assert open_study(out).study.title != "A miniature"
+    smallvit.run_study(mine, **more)
+    assert open_study(out).name == "mine" and open_study(out).study == read_study(mine)
+
+
 def test_the_first_run_of_a_study_may_be_what_another_starts_from(tmp_path: Path, here: list[str]) -> None:
     """While it is judged and reported, no run of the group counts yet."""
     data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
@@ -148,6 +181,70 @@ def test_a_study_goes_on_with_the_images_that_it_had(
     grown = smallvit.run_study(mine, data=moved, seeds=3, **more)
     assert grown.record.failed == {} and len(grown.record.runs) == 3 and grown.record.data == {"": "moved.npz"}
     assert json.loads((out / "vit, 8-seed-0" / "moved.json").read_text()) == {"source": str(moved)}
+
+
+def go_on_with(out: Path, **changes: object) -> None:
+    """As if the last command had asked for something else, and had been killed."""
+    asked = json.loads((out / "asked.json").read_text())
+    (out / "asked.json").write_text(json.dumps({**asked, **changes}))
+
+
+def test_runs_to_come_are_told_where_images_were_moved_to(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    other = make_set(tmp_path / "other.npz", side=12)
+    mine.write_text(MINE)
+    smallvit.run_study(mine, data=data, only=["vit, 8"], out=out, show_progress=False)
+    go_on_with(out, seeds=2)
+    asked, moved = (out / "asked.json").read_bytes(), data.rename(tmp_path / "moved.npz")
+    with pytest.raises(UsageError, match=r"other.npz: \S+ was run on \S+set.npz, and these are other images"):
+        smallvit.resume(out, data=other, show_progress=False)
+    assert (out / "asked.json").read_bytes() == asked
+    smallvit.resume(out, data=moved, show_progress=False)
+    assert json.loads((out / "vit, 8-seed-0" / "moved.json").read_text()) == {"source": str(moved)}
+    go_on_with(out, seeds=3)
+    smallvit.resume(out, show_progress=False)  # it is remembered
+    record = read_record(out / "study.json")
+    assert record.failed == {} and len(record.runs) == 3 and record.data == {"": "moved.npz"}
+
+
+def test_of_several_sets_each_is_moved_by_the_command_that_began_it(tmp_path: Path, here: list[str]) -> None:
+    one, two = make_set(tmp_path / "one.npz"), make_set(tmp_path / "two.npz", side=12)
+    mine, out = tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(
+        'title = "t"\nseeds = 1\nepochs = 1\n[shared]\nmodel = "vit_pico"\nval = "none"\nbatch_size = 4\n'
+        '[arms]\na = { data = "one" }\nb = { data = "two" }\n'
+    )
+    smallvit.run_study(mine, data={"one": one, "two": two}, out=out, show_progress=False)
+    moved = one.rename(tmp_path / "moved.npz")
+    with pytest.raises(UsageError, match=r"has several sets: give the `smallvit study run` .*SET=SOURCE .*: one, two"):
+        smallvit.resume(out, data=moved, show_progress=False)
+    record = smallvit.run_study(mine, data={"one": moved}, seeds=2, out=out, show_progress=False).record
+    assert record.failed == {} and len(record.runs) == 4 and record.data == {"one": "moved.npz", "two": "two.npz"}
+
+
+def test_the_folder_of_a_named_set_may_be_moved(
+    tmp_path: Path, here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(0).integers(0, 255, (20, 3073), dtype=np.uint8)
+    rows[:, 0] = np.arange(20) % 10
+    (tmp_path / "old" / "cifar-10-batches-bin").mkdir(parents=True)
+    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
+        (tmp_path / "old" / "cifar-10-batches-bin" / f"{name}.bin").write_bytes(rows.tobytes())
+    mine, out = tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE.replace("[shared]", '[shared]\ndata = "cifar10"\nsettings = { "data.incomplete" = true }'))
+    monkeypatch.setenv("SMALLVIT_DATA", str(tmp_path / "old"))
+    smallvit.run_study(mine, only=["vit, 8"], out=out, show_progress=False)
+    (out / "vit, 8-seed-0" / "results.json").unlink()
+    stored = json.loads((out / "study.json").read_text())
+    (out / "study.json").write_text(json.dumps({**stored, "runs": {}}))  # it was killed on its way
+    go_on_with(out, seeds=2)
+    new = (tmp_path / "old").rename(tmp_path / "new")
+    with pytest.raises(UsageError, match=r"look for cifar10 in \S+old, where it is not: say SMALLVIT_DATA=\S+new, too"):
+        smallvit.resume(out, data=new, show_progress=False)
+    monkeypatch.setenv("SMALLVIT_DATA", str(new))
+    smallvit.resume(out, data=new, show_progress=False)
+    record = read_record(out / "study.json")
+    assert record.failed == {} and len(record.runs) == 2 and record.data == {}
 
 
 def test_a_set_that_nobody_placed_is_placed_later(tmp_path: Path, here: list[str]) -> None:

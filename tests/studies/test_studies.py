@@ -109,6 +109,31 @@ def test_what_a_file_cannot_say_is_named(change: dict[str, Any], said: str) -> N
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"claims": [{"says": "s", "better": [["cnn", "vit"]]}]},
+        {"claims": [{"says": "s", "above": ["cnn"], "by": 20}]},
+        {"published": {"cnn": 50.0}},
+        {"reuse": {"cnn": "another"}},
+        {"compare": [["cnn", "vit, 20"]]},
+    ],
+)
+def test_an_arm_without_its_axes_is_refused_where_one_is_meant(change: dict[str, Any]) -> None:
+    axes = {"images": {"20": {"per_class": 2}, "50": {"per_class": 5}}}
+    with pytest.raises(UsageError, match="'cnn' lacks its images: should be 'cnn, 20' or 'cnn, 50'"):
+        make(axes=axes, **change)
+    make(axes=axes, compare=[["cnn", "vit"]], against={"cnn": "vit"})  # at every value of the axes
+
+
+def test_the_study_of_the_page_is_one(tmp_path: Path) -> None:
+    page = (PROJECT / "docs" / "studies.md").read_text(encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    study = read_study(tmp_path / "mine.toml")
+    assert all(arm in study.asked("laptop") for claim in study.claims for arm in claim.arms)
+    assert study.pairs("laptop") == [("with, 500", "without, 500"), ("with, 2000", "without, 2000")]
+
+
 def test_an_unknown_study_names_those_that_are_near(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="lu2022-table5"):
         read_study("lu2022-table")

@@ -108,15 +108,19 @@ MACHINE = {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n"}
         ({}, 8000 * 1024),
         # A container whose own group is the root of what it sees; what the cache can give back is free.
         ({"sys/fs/cgroup/memory.max": "3000000\n", "sys/fs/cgroup/memory.current": "1000000\n",
-          "sys/fs/cgroup/memory.stat": "anon 5\ninactive_file 200000\n"}, 2_200_000),
+          "sys/fs/cgroup/memory.stat": "anon 5\ninactive_file 200000\nactive_file 30000\n"}, 2_230_000),
         ({"sys/fs/cgroup/memory.max": "max\n", "sys/fs/cgroup/memory.current": "1\n"}, 8000 * 1024),
         # A limit of a group around this one counts.
         ({"proc/self/cgroup": "0::/user/job\n", "sys/fs/cgroup/user/memory.max": "500\n", "sys/fs/cgroup/user/memory.current": "100\n",
           "sys/fs/cgroup/user/job/memory.max": "max\n", "sys/fs/cgroup/user/job/memory.current": "90\n"}, 400),
         ({"proc/self/cgroup": "4:memory:/box\n", "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "700\n",
           "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "900\n"}, 0),
+        # In version 1 the sums over the groups inside have names of their own.
+        ({"proc/self/cgroup": "4:memory:/box\n", "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "700\n",
+          "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "600\n",
+          "sys/fs/cgroup/memory/box/memory.stat": "active_file 1\ntotal_inactive_file 20\ntotal_active_file 300\n"}, 420),
     ],
-    ids=["machine", "container", "no limit", "around", "version 1"],
+    ids=["machine", "container", "no limit", "around", "version 1", "version 1 with files"],
 )  # fmt: skip
 def test_the_tightest_limit_counts(files: dict[str, str], expected: float, tmp_path: Path) -> None:
     assert free_bytes(CPU, put(tmp_path, MACHINE | files)) == expected

@@ -84,6 +84,28 @@ def test_it_begins_with_all_that_the_run_had(origin: smallvit.Run) -> None:
     assert not any(map(torch.equal, average, weights)), "the average goes on, and does not begin anew"
 
 
+def test_another_learning_rate_changes_that_of_muons_filters_by_as_much(reference: Reference) -> None:
+    folder = reference("hybrid")
+    own = smallvit.Run(folder).recipe.optimizer
+    lr, matrix_lr = float(own.lr), float(own.matrix_lr)
+
+    def rates(**changes: float) -> tuple[object, object]:
+        _, asked = ask_longer(folder, {"epochs": 1, **{f"optimizer.{key}": to for key, to in changes.items()}})
+        return asked.optimizer.lr, asked.optimizer.matrix_lr
+
+    assert rates() == (lr, matrix_lr)
+    assert rates(lr=lr / 4) == pytest.approx((lr / 4, matrix_lr / 4))
+    assert rates(lr=lr / 4, matrix_lr=0.01) == pytest.approx((lr / 4, 0.01))
+
+
+def test_what_is_told_of_the_rates_is_what_they_are(reference: Reference, tmp_path: Path) -> None:
+    origin, out = reference("hybrid"), tmp_path / "longer"
+    longer = smallvit.train_longer(origin, epochs=1, lr=0.003, out=out, show_progress=False)
+    told = {choice["key"]: choice["value"] for choice in longer.choices}
+    assert "optimizer.lr" not in told, "it was given"
+    assert told["optimizer.matrix_lr"] == longer.recipe.optimizer.matrix_lr
+
+
 def test_without_its_state_its_weights_are_taken(origin: smallvit.Run, tmp_path: Path) -> None:
     shutil.rmtree(origin.path / "state")
     longer = smallvit.train_longer(origin.path, epochs=1, out=tmp_path / "longer", show_progress=False)

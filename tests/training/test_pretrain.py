@@ -47,6 +47,12 @@ def epochs(run: Run) -> list[dict[str, Any]]:
 # ---- a run ---------------------------------------------------------------------------------------------
 
 
+def test_sgd_takes_weights_whose_gradient_comes_later(tmp_path: Path) -> None:
+    """DINO leaves the last layer of its head alone for an epoch."""
+    run = pretrain("dino", tmp_path / "run", settings={"optimizer.name": "sgd"})
+    assert [record["epoch"] for record in epochs(run)] == [0, 1]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_ends_in_a_model_without_classes(method: str, tmp_path: Path) -> None:
     run = pretrain(method, tmp_path / "run")

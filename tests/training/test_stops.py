@@ -106,6 +106,23 @@ def test_divergence_names_the_steps(broken: int, found: str, checkpoint_seconds:
     assert "NaN" not in log and json.loads(log.splitlines()[-1])["step"] <= broken
 
 
+@pytest.mark.parametrize(
+    ("recipe", "continued", "slower"),
+    [
+        ("sgd", "", r"a smaller learning rate \(--lr 0\.013\), a longer warm-up or stronger clipping$"),
+        ("hybrid", "", r"smaller learning rates \(--set optimizer\.rate_factor=0\.25, or .+\) or a longer warm-up$"),
+        ("hybrid", "state", r"a smaller learning rate \(--lr 0\.0037\) or a longer warm-up$"),
+    ],
+)
+def test_divergence_names_what_lowers_the_rate(recipe: str, continued: str, slower: str, tmp_path: Path) -> None:
+    """Muon's filters have a rate of their own, which --lr changes in a continued run only."""
+    t = training(recipe)
+    went_on = t.recipe.continued.model_copy(update={"file": continued})
+    t.recipe = t.recipe.model_copy(update={"continued": went_on})
+    with pytest.raises(Diverged, match=slower):
+        run_session(tmp_path, t, [Saboteur(t, 10)])
+
+
 # ---- no room -------------------------------------------------------------------------------------------
 
 

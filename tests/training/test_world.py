@@ -16,10 +16,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
+from tiny_runs import plan
 
 import smallvit
 from smallvit import Run
+from smallvit.errors import SmallvitError
 from smallvit.evaluation.model_file import read_tensors
+from smallvit.planning.plan import write_plan
+from smallvit.runs import execution
+from smallvit.training.build import build_training
+from smallvit.types import World
 
 STEPS = 20
 # What is compared with one process: losses of 20 steps. Sums over parts of a batch have other last bits than sums over
@@ -28,6 +35,7 @@ METHODS: dict[str, dict[str, object]] = {
     "supervised": {"model": "vit_nano", "cutmix": 1.0},
     "batchnorm": {"model": "resnet_nano"},
     "default": {"model": "conv_nano"},
+    "again": {"model": "resnet_nano", "grad_checkpointing": True},
     "drloc": {"model": "dhvt_nano", "aux": "drloc"},
     "stages": {"model": "vit_nano", "teacher": "conv_nano"},
     **{
@@ -35,7 +43,7 @@ METHODS: dict[str, dict[str, object]] = {
         for name in ("simclr", "supcon", "mocov2", "mocov3", "dino", "idmm", "mae")
     },
 }
-FIRST = ("supervised", "default", "drloc", "simclr", "dino")  # the others take minutes
+FIRST = ("supervised", "default", "again", "drloc", "simclr", "dino")  # the others take minutes
 COMMON = {
     "epochs": 4, "batch_size": 20, "threads": 1, "precision": "fp32", "per_class": 10, "show_progress": False,
     "settings": {"schedule.warmup_epochs": 1},
@@ -137,3 +145,31 @@ def test_a_batch_that_cannot_be_shared_evenly_is_refused(tmp_path: Path) -> None
     processes = together(*words, "--batch-size", "15", "--threads", "1", "--out", str(tmp_path / "a"))
     assert "--batch-size 15 cannot be shared by 2 processes: give a multiple of 2" in ended(processes)[0]
     assert [process.returncode for process in processes] == [2, 2]
+
+
+def test_checkpointing_of_timms_that_would_norm_otherwise_is_refused(tmp_path: Path) -> None:
+    words = ["-m", "smallvit", "train", "digits", "--model", "lcnet_035", "--grad-checkpointing", "--img-size", "32"]
+    few = ["--epochs", "1", "--per-class", "10", "--batch-size", "20", "--threads", "1"]
+    processes = together(*words, *few, "--out", str(tmp_path / "a"))
+    assert "--grad-checkpointing: lcnet_035 has BatchNorm" in ended(processes)[0]
+    assert [process.returncode for process in processes] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("the model is wrong"), "^the model is wrong$"),
+        (dist.DistNetworkError("no answer"), r"another process of this training is gone or hangs \(no answer\)"),
+    ],
+)
+def test_only_errors_of_the_group_are_a_lost_process(
+    error: RuntimeError, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*words: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(execution, "run_session", fail)
+    made = plan("sgd")
+    run, t = write_plan(tmp_path, made, "train"), build_training(made.recipe, made.images, made.split)
+    with pytest.raises((RuntimeError, SmallvitError), match=told):
+        execution.execute(run, made, training=t, world=World(0, 2))

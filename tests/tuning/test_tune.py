@@ -275,7 +275,10 @@ def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_pa
     (("--trials", "1"), "give at least 2"),
     (("--space", "huge"), "small, wide"),
     (("--budget", "20s"), "or give fewer --trials"),
+    (("--budget", "100s", "--folds", 5, "--jobs", 2), "s for each of the 5 folds of a trial"),
+    (("--budget", "100s", "--per-class", 20, "--jobs", 2), "s for each of the 5 folds of a trial"),  # few images: folds
     (("--budget", "5m", "--epochs", "3"), "exclude each other"),
+    (("--budget", "20s", "--recipe", "lu2022-cifar", "--folds", 5), "or give fewer --trials"),  # a recipe's own epochs are none that were given
     (("--recipe", "pretrain-simclr", "--trials", "3"), "has no classifier"),
     (("--budget", "soon"), "no duration"),
     (("--set", "data.folds=3", "--trials", "3"), "give --folds 3 to tune instead"),

@@ -3,7 +3,7 @@
 a is the error that no number of images takes away, c how fast the rest falls. For each c of a grid a and b are least
 squares within their bounds, so a fit cannot get stuck, and a thousand of them are one matrix.
 
-P shares, S seeds, N test images, D draws, C exponents, X places on the curve.
+P shares, S seeds, N test images in G groups, D draws, C exponents, X places on the curve.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ Numbers = NDArray[np.float64]
 
 EXPONENTS_C = np.geomspace(0.05, 2.0, 60)  # published curves of image classifiers lie between 0.07 and 1
 LEAST_SHARES = 3
+LEAST_GROUPS = 10  # of test images: draws of fewer say too little of others
 DRAWS = 600
 TELLING_WIDTH = 0.03  # an interval that is narrower says something, as does one of a third of the error that is left
 MOST_IMAGES = 20_000  # test images that are drawn from; of more a part tells as much
@@ -47,6 +48,7 @@ class Measured(NamedTuple):
 
     images_P: Numbers
     wrong_PSN: NDArray[np.bool_]
+    groups_N: NDArray[np.int64] | None = None  # of the test images, where they come in groups
 
     @property
     def errors(self) -> Numbers:
@@ -89,27 +91,42 @@ def fit(images_P: Numbers, error_DP: Numbers, weight_P: Numbers) -> Law:
 def tell(measured: Measured, seed: int = 0) -> Told:
     """The fit with an interval over other test images, and over other seeds and other draws of the shares where there are several.
 
-    Test images are drawn anew, the same for all shares. What seeds differ by is pooled over the shares, for a share has
-    few of them, and its mean moves by Student's t with the degrees of freedom of all.
+    Test images are drawn anew, whole groups where they come in groups, the same for all shares. What seeds differ by
+    is pooled over the shares, for a share has few of them, and its mean moves by Student's t with the degrees of freedom of all.
     """
     images_P, error_PS = measured.images_P, measured.errors
     P, S = error_PS.shape
     total = measured.wrong_PSN.shape[-1]
     among = np.linspace(0, total - 1, min(total, MOST_IMAGES)).astype(int)  # rows stand class by class
     wrong_PN = measured.wrong_PSN[..., among].mean(1)
-    N = wrong_PN.shape[1]
+    groups_N = among if measured.groups_N is None else measured.groups_N[among]
+    wrong_PG, images_G = _by_group(wrong_PN, groups_N)
+    G = len(images_G)
     seeds = float(error_PS.var(1, ddof=1).mean()) / S if S > 1 else 0.0
-    weight_P = 1 / (seeds + np.maximum(error_PS.mean(1) * (1 - error_PS.mean(1)), 1 / (N + 2)) / N)
+    weight_P = 1 / (seeds + np.maximum(error_PS.mean(1) * (1 - error_PS.mean(1)), 1 / (G + 2)) / G)
     random = np.random.default_rng(key_of(seed, "learning curve"))
-    drawn_DP = np.stack([wrong_PN @ random.multinomial(N, np.full(N, 1 / N)) for _ in range(DRAWS)]) / N
+    drawn_DP = np.stack([_drawn_error(wrong_PG, images_G, random) for _ in range(DRAWS)])
     if S > 1:
         drawn_DP = drawn_DP + np.sqrt(seeds) * random.standard_t(P * (S - 1), (DRAWS, P))
     law = fit(images_P, error_PS.mean(1)[None], weight_P)
     drawn = fit(images_P, drawn_DP, weight_P)
     low, high = np.quantile(drawn.gains, [0.025, 0.975]).tolist()
     error = float(law.a_D[0] + law.b_D[0])
-    telling = P >= LEAST_SHARES and high - low <= max(TELLING_WIDTH, error / 3)
+    telling = P >= LEAST_SHARES and G >= LEAST_GROUPS and high - low <= max(TELLING_WIDTH, error / 3)
     return Told(law, drawn, error, float(law.gains[0]), (low, high), telling)
+
+
+def _by_group(wrong_PN: Numbers, groups_N: NDArray[np.int64]) -> tuple[Numbers, NDArray[np.int64]]:
+    """How many images of each group are wrong, and how many it has."""
+    _, group_N, images_G = np.unique(groups_N, return_inverse=True, return_counts=True)
+    wrong_PG = [np.bincount(group_N, weights=wrong_N, minlength=len(images_G)) for wrong_N in wrong_PN]
+    return np.array(wrong_PG, dtype=np.float64), images_G
+
+
+def _drawn_error(wrong_PG: Numbers, images_G: NDArray[np.int64], random: np.random.Generator) -> Numbers:
+    """With as many groups, drawn anew."""
+    times_G = random.multinomial(len(images_G), np.full(len(images_G), 1 / len(images_G)))
+    return np.asarray(wrong_PG @ times_G / (images_G @ times_G))
 
 
 def sentence(told: Told, images: int, shares: int, seeds: int) -> str:

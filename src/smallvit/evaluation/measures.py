@@ -108,7 +108,9 @@ def measured_interval(
     soft_K = (own_K * counts_K + 1) / (counts_K + 2)
     excess = float(np.sum((soft_K * (1 - soft_K) - own_K * (1 - own_K)) / counts_K)) / len(counts_K) ** 2
     z, soft = float(ndtri(0.5 + confidence / 2)), float(soft_K.mean())
-    effective = soft * (1 - soft) * z**2 / _spread(measured.parts_N, labels_N, (folds_N, groups_N), excess, confidence)
+    varies = _spread(measured.parts_N, labels_N, (folds_N, groups_N), excess, confidence)
+    # A model with one answer for all images has an AUROC that does not vary at all.
+    effective = soft * (1 - soft) * z**2 / max(varies, _of_one_image(counts_K) * z**2)
     value = min(max(measured.value, 0.0), 1.0)  # rounding
     if groups_N is not None and value in (0.0, 1.0):  # nothing varies: groups tell no more than as many images would
         effective = min(effective, groups)
@@ -127,9 +129,14 @@ def paired_interval(
         return -1.0, 1.0
     difference = first.value - second.value
     counts_K = _images_of_classes(labels_N)
-    least = 2 * float(np.mean(1 / counts_K) / len(counts_K)) ** 2  # one image more for either
+    least = 2 * _of_one_image(counts_K)  # for either side
     half = math.sqrt(_spread(first.parts_N - second.parts_N, labels_N, (groups_N,), least, confidence))
     return max(-1.0, difference - half), min(1.0, difference + half)
+
+
+def _of_one_image(counts_K: NDArray[np.int64]) -> float:
+    """The variance that one image more or less would be."""
+    return float(np.mean(1 / counts_K) / len(counts_K)) ** 2
 
 
 def _images_of_classes(labels_N: NDArray[np.int64]) -> NDArray[np.int64]:

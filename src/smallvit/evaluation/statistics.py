@@ -101,13 +101,13 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95, least: floa
 
 
 def bootstrap_difference(
-    correct_SN: NDArray[np.bool_], other_SN: NDArray[np.bool_], confidence: float = 0.95, draws: int = 4_000
+    correct_SN: NDArray[np.generic], other_SN: NDArray[np.generic], confidence: float = 0.95, draws: int = 4_000
 ) -> tuple[float, float]:
-    """Interval of the difference in accuracy of paired runs, S seeds on the same N test images.
+    """Interval of the difference in accuracy of paired runs, S seeds on the same N test images: right or wrong, or shares.
 
     Seeds and images are both drawn with replacement, so it covers other seeds and other test images.
     """
-    difference_SN = correct_SN.astype(np.float64) - other_SN
+    difference_SN = correct_SN.astype(np.float64) - other_SN.astype(np.float64)
     S, N = difference_SN.shape
     random = np.random.default_rng(0)
     seeds_DS = random.multinomial(S, np.full(S, 1 / S), size=draws) / S

@@ -5,6 +5,7 @@ A name of timm's own is never changed: it is built as timm builds it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ VITS = ("vit_pico", "vit_nano", "vit_tiny", "vit_small", "deit_tiny", "deit_smal
 # Our own family: `conv` and `hybrid` mean their smallest member, and a wider one where a plan has time for it.
 HYBRID_KINDS = tuple(hybrid.LAYERS)
 HYBRIDS = tuple(f"{kind}_{size}" for kind in hybrid.LAYERS for size in hybrid.WIDTHS)
+SMALL_WINDOW = 4  # of swin_tiny, for images of up to 112 px; timm's is 7
 MOST_CELLS = 32  # along a side: 1,024 tokens, whose attention is already slow
 
 
@@ -94,10 +96,33 @@ def _swin_nano(img_size: int) -> Architecture:
 
 
 def _swin_tiny(img_size: int) -> Architecture:
-    name = "swin_tiny_patch4_window7_224"
-    if img_size > 112:
-        return Architecture(name, {})
-    return Architecture(name, {"patch_size": 1 if img_size <= 48 else 2, "window_size": 4})
+    patch = _swin_tiny_patch(img_size)
+    if not _swin_tiny_fits(img_size):
+        both_ways = range(img_size, 0, -1), range(img_size, 2 * img_size)
+        near = [next(size for size in way if size % patch == 0 and _swin_tiny_fits(size)) for way in both_ways]
+        raise UsageError(
+            f"swin_tiny cannot cut images of {img_size} px into windows, for one of its grids is odd: take --img-size "
+            f"{' or '.join(map(str, near))}"
+        )
+    return Architecture(
+        "swin_tiny_patch4_window7_224", {} if patch == 4 else {"patch_size": patch, "window_size": SMALL_WINDOW}
+    )
+
+
+def _swin_tiny_patch(img_size: int) -> int:
+    return 1 if img_size <= 48 else 2 if img_size <= 112 else 4
+
+
+def _swin_tiny_fits(img_size: int) -> bool:
+    """Merging rounds an odd grid up, but timm plans shifted windows for one rounded down: there may be one too few."""
+    patch = _swin_tiny_patch(img_size)
+    window = 7 if patch == 4 else SMALL_WINDOW
+    planned = found = img_size // patch
+    for _ in range(3):
+        planned, found = planned // 2, (found + 1) // 2
+        if planned > window and math.ceil(planned / window) != math.ceil(found / window):
+            return False
+    return True
 
 
 def _pvt_b0(img_size: int) -> Architecture:

@@ -126,7 +126,7 @@ def create_backbone(
             arguments["img_size"] = img_size
         with bounded(most_parameters):
             model = timm.create_model(timm_name, num_classes=num_classes, in_chans=in_chans, **arguments)
-        if not drop_path:
+        if "drop_path_rate" not in arguments:
             _never_drop(model)
         backbone = Backbone(model, img_size, in_chans)
         features = _try(backbone)
@@ -146,7 +146,7 @@ def create_backbone(
 
 
 def _never_drop(model: nn.Module) -> None:
-    """A rate of 0 is 0: some of timm's models have another one of their own (Swin 0.1)."""
+    """Where no rate is given it is 0: some of timm's models have another one of their own (Swin 0.1)."""
     for module in model.modules():
         if isinstance(module, DropPath):
             module.drop_prob = 0.0

@@ -1,4 +1,8 @@
-"""Gradient checkpointing for blocks with BatchNorm: the second forward pass leaves running statistics as they are."""
+"""Gradient checkpointing for blocks with BatchNorm.
+
+The second forward pass leaves running statistics as they are, and normalises as the first did: over the images of all
+processes where a batch is shared. timm's own knows nothing of either; the first is mended after a step, the second is not.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,9 @@ from typing import Any
 import torch
 from timm.models import checkpoint
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from smallvit.models.sharing import same_norms
 
 
 def checkpointed(block: nn.Module, *inputs: Any, run: Callable[..., Any] | None = None) -> Any:
@@ -18,9 +25,21 @@ def checkpointed(block: nn.Module, *inputs: Any, run: Callable[..., Any] | None 
     """
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), unmoved_buffers(block)
+        return nullcontext(), _second_pass(block, same_norms())
 
     return checkpoint(run or block, *inputs, use_reentrant=False, context_fn=contexts)
+
+
+@contextmanager
+def _second_pass(block: nn.Module, norms: AbstractContextManager[None]) -> Iterator[None]:
+    with norms, unmoved_buffers(block):
+        yield
+
+
+def may_share(model: Any) -> bool:
+    """Whether its checkpointing is right where processes share a batch: ours is, timm's where there is no BatchNorm."""
+    ours = type(model).set_grad_checkpointing.__module__.startswith("smallvit.")
+    return ours or not any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 @contextmanager

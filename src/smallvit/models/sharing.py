@@ -17,7 +17,7 @@ B images, C channels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -33,6 +33,7 @@ from smallvit.types import ALONE, Features, World
 _WORLD: ContextVar[World] = ContextVar("world", default=ALONE)
 _PIECES: ContextVar[int] = ContextVar("pieces", default=1)
 _GRIDS: ContextVar[bool] = ContextVar("grids", default=True)
+_NORMED: ContextVar[World | None] = ContextVar("normed", default=None)
 
 
 @contextmanager
@@ -85,7 +86,7 @@ def in_parts(forward: Callable[..., tuple[Tensor, ...]], *of_images: Tensor) -> 
 
     def part(*of_images: Tensor) -> tuple[Tensor, ...]:
         # Heads work on the features of all images, outside: their statistics are whole already.
-        with WholeBatchNorm(world):
+        with whole_norms(world):
             return forward(*of_images)
 
     own = tuple(rows.chunk(world.size)[world.rank] for rows in of_images)
@@ -127,6 +128,23 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         world: World = ctx.world
         return gradients[0].chunk(world.size)[world.rank].to(ctx.dtype) * world.size, None
+
+
+@contextmanager
+def whole_norms(world: World) -> Iterator[None]:
+    """Inside, every BatchNorm that trains uses the statistics of the whole batch."""
+    token = _NORMED.set(world)
+    try:
+        with WholeBatchNorm(world):
+            yield
+    finally:
+        _NORMED.reset(token)
+
+
+def same_norms() -> AbstractContextManager[None]:
+    """For what is computed again later, in the backward pass: BatchNorm as it works where this is asked."""
+    world = _NORMED.get()
+    return nullcontext() if world is None else whole_norms(world)
 
 
 class WholeBatchNorm(TorchFunctionMode):

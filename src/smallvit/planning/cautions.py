@@ -30,6 +30,11 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"the budget is enough for {several(epochs, 'epoch')}, and under {FEW_EPOCHS} little is learned: give more time, a smaller "
             "--img-size or fewer images"
         )
+    if (warmup := recipe.schedule.warmup_epochs) != "auto" and warmup >= epochs:
+        yield (
+            f"schedule.warmup_epochs = {warmup:g} is the whole run of {several(epochs, 'epoch')}: the learning rate rises to the end and "
+            "never falls; train longer, or --set schedule.warmup_epochs=auto"
+        )
     if len(images.class_names) == 1:
         return
     if recipe.select == "best" and len(split.val) < FEW_TO_SELECT:

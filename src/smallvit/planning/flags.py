@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.errors import UsageError, nearest
-from smallvit.recipe import FLAGS, Recipe, build_recipe
+from smallvit.recipe import FLAGS, Recipe, build_recipe, flat, with_settings
 from smallvit.recipes import read_preset
+
+SHARE_OF_WARMUP = 0.2  # at most, of a run that is not as long as its recipe has it
 
 
 def make_recipe(recipe: str | Path = "default", settings: Mapping[str, Any] | None = None, **flags: Any) -> Recipe:
@@ -26,9 +28,10 @@ def read_flags(
 ) -> tuple[Recipe, dict[str, str]]:
     """The same without a look at the options of losses, which needs torch; and which keys were given by which flag."""
     names = flags.pop("aux", None) or []
-    preset = read_preset(recipe).get("aux", {})  # a name alone keeps the options that the preset gives it
+    preset = read_preset(recipe)
+    losses = preset.get("aux", {})  # a name alone keeps the options that the preset gives it
     overrides: dict[str, Any] = {
-        f"aux.{name}": preset.get(name, {}) for name in ([names] if isinstance(names, str) else names)
+        f"aux.{name}": losses.get(name, {}) for name in ([names] if isinstance(names, str) else names)
     }
     for name, value in flags.items():
         if name not in FLAGS:
@@ -45,7 +48,31 @@ def read_flags(
         for name, value in flags.items()
         if value is not None and FLAGS[name] not in (settings or {})
     }
-    return build_recipe(recipe, {**overrides, **(settings or {})}, spelled), spelled
+    overrides |= settings or {}
+    asked = build_recipe(recipe, overrides, spelled)
+    return _of_another_length(asked, preset.get("epochs", "auto"), flat(overrides)), spelled
+
+
+def _of_another_length(asked: Recipe, published: int | str, given: Mapping[str, Any]) -> Recipe:
+    """What a preset says for its own number of epochs, where the run has another.
+
+    A budget that was given sets the epochs, and with them the warm-up. Where epochs were given, a warm-up that was not is cut:
+    it might be the whole of a shorter run, which would end at the highest learning rate.
+    """
+    open_length = asked.epochs == "auto" or ("epochs" not in given and given.get("budget") is not None)
+    epochs = "auto" if open_length else asked.epochs
+    if epochs == published:
+        return asked
+    changes: dict[str, Any] = {"epochs": epochs}
+    warmup = asked.schedule.warmup_epochs
+    if warmup != "auto" and "schedule.warmup_epochs" not in given:
+        changes["schedule.warmup_epochs"] = "auto" if epochs == "auto" else min(warmup, longest_warmup(epochs))
+    return with_settings(asked, changes)
+
+
+def longest_warmup(epochs: int) -> float:
+    """Of so many epochs, where the recipe was made for another number of them."""
+    return round(SHARE_OF_WARMUP * epochs, 2)
 
 
 def given_keys(settings: Mapping[str, Any] | None, flags: Mapping[str, Any]) -> set[str]:

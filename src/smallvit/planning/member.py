@@ -24,19 +24,18 @@ LEAST_SIZE = 16  # px: below, two stages are enough, and no other width was meas
 
 
 def is_open(asked: Recipe, choices: Choices) -> bool:
-    """Whether time decides on the model: it was not given, and neither were the epochs."""
+    """Whether time decides on the model: it was not given, nor one to start from, and neither were the epochs."""
     left_to_us = asked.model.name in ("auto", *HYBRID_KINDS) and _size_of(choices) == SMALLEST
-    left_to_us = left_to_us and choices["epochs"] == "auto"
+    left_to_us = left_to_us and not asked.model.init and choices["epochs"] == "auto"
     return left_to_us and choices["objective.name"] == "supervised" and choices["data.img_size"] >= LEAST_SIZE
 
 
-def choose_member(choices: Choices, training: Training, cost: StepCost, seconds: float | None) -> bool:
-    """Take a wider member where there is time for it: so many seconds, or the usual number of images.
+def choose_member(choices: Choices, training: Training, cost: StepCost, seconds: float) -> bool:
+    """Take a wider member where there is time for it: the steps have so many seconds.
 
     `training` and its cost are of the smallest.
     """
-    an_epoch = len(training.loader) * cost.seconds[1]
-    seen = usual_samples(choices) / len(training.loader.rows) if seconds is None else seconds / an_epoch
+    seen = seconds / (len(training.loader) * cost.seconds[1])
     fitting = [size for size, dearer in WIDER.items() if seen / dearer >= ENOUGH]
     if not fitting:
         return False

@@ -117,9 +117,10 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     memory = resolve_room(choices, training)
     with memory_in_words(training.recipe):
         cost = _measure(choices, asked, training, clock)
-    seconds = clock.for_steps(choices["budget"], 0.0) if choices["budget"] else None
     with computing(choices["threads"]):
+        seconds = expected_seconds(choices, training, cost, clock)
         if is_open(asked, choices) and choose_member(choices, training, cost, seconds):
+            choices.put("grad_accum", asked.grad_accum)  # open again: a wider one may need pieces
             training = _build(choices.recipe, images, split)
             memory = resolve_room(choices, training)
             cost = measure_cost(training, kinds_of(choices))

@@ -17,6 +17,7 @@ from smallvit.models.aliases import HYBRID_KINDS, HYBRIDS, VITS, architecture
 from smallvit.models.features import check_model_name
 from smallvit.objectives.base import TaskInfo, all_options, auxiliaries, objectives, options_of
 from smallvit.planning.choices import Choices
+from smallvit.planning.flags import longest_warmup
 from smallvit.recipe import Recipe
 from smallvit.training.budget import MOST_EPOCHS
 
@@ -213,8 +214,13 @@ def resolve_optimizer(choices: Choices, n: int) -> None:
     batch = min(batch, max(2, n // 2))
     choices.choose("batch_size", batch, f"{several(n, 'training image')}: {several(n // batch, 'step')} an epoch")
     batch = choices["batch_size"]
-    rate = (0.05 if sgd else 2.5e-3) * math.sqrt(batch / 64)
+    rate = (0.05 if sgd else _adamw_rate(choices)) * math.sqrt(batch / 64)
     choices.choose("optimizer.lr", factor * float(f"{rate:.2g}"), f"scaled to batch {batch}{times}")
+
+
+def _adamw_rate(choices: Choices) -> float:
+    """Of a batch of 64. A plain ViT on digits learns nothing at the higher one (docs/decisions/007-rate-of-vits.md)."""
+    return 1.4e-3 if choices["model.name"] in VITS and _classifies(choices) else 2.5e-3
 
 
 def resolve_selection(choices: Choices, split: Split) -> None:
@@ -230,6 +236,12 @@ def resolve_epochs(choices: Choices) -> None:
     """What follows from the number of epochs, which is known last."""
     epochs = choices["epochs"]
     choices.choose("schedule.warmup_epochs", min(10.0, round(epochs * 0.1, 2)), "a tenth of the epochs, at most 10")
+    if (warmup := choices["schedule.warmup_epochs"]) == longest_warmup(epochs):  # cut by planning/flags.py
+        choices.record(
+            "schedule.warmup_epochs",
+            warmup,
+            "a fifth of the epochs, the most that a recipe's own takes of a run of another length",
+        )
     choices.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks in all")
     strength, why = _colour(choices)
     for key in COLOURS:

@@ -91,7 +91,9 @@ def _verdicts(headlines: Sequence[tuple[Score, Content]], contents: Sequence[Con
         if (run.folds or score.replicates == 1) and is_unbalanced(run.result)
     ]
     verdicts += map(told_before, dict.fromkeys(said for run in contents for said in run.cautions))
-    about = (about_part(run.part, classes=len(run.class_names) > 1) for run in contents)
+    about = (
+        about_part(run.part, classes=len(run.class_names) > 1, select=run.resolved.get("select")) for run in contents
+    )
     return verdicts + [verdict for verdict in dict.fromkeys(about) if verdict]
 
 

@@ -234,8 +234,11 @@ def about_balance(label: str, result: Mapping[str, Any], floors: Mapping[str, Ma
     return Verdict("note", "Classes differ in size", text)
 
 
-def about_part(part: str | None, classes: bool = True) -> Verdict | None:
-    """A number that training could see is not the number a reader expects."""
+def about_part(part: str | None, classes: bool = True, select: str | None = None) -> Verdict | None:
+    """A number that training could see is not the number a reader expects.
+
+    `select` is what the recipe says of the weights that are kept: `best` or `last`; nothing where it is not known.
+    """
     if part in ("test", "left_out"):
         return None
     if not classes:
@@ -245,7 +248,9 @@ def about_part(part: str | None, classes: bool = True) -> Verdict | None:
         text = "There was neither a test nor a validation part: how good the model is, is not known."
         return Verdict("bad", "Not measured", text)
     if part == "val":
-        text = "There was no test part. Validation images may have chosen the weights: the number flatters."
-        return Verdict("caution", "Measured on validation images", text)
+        chose = "The validation images chose the weights: the number flatters."
+        if select != "best":
+            chose = "The validation images chose nothing." if select else "Where select = best, they chose the weights."
+        return Verdict("caution", "Measured on validation images", f"There was no test part. {chose}")
     text = f"There was no test part: accuracy on {PART_WORDS.get(part, part)} says little about new images."
     return Verdict("bad", f"Measured on {PART_WORDS.get(part, part)}", text)

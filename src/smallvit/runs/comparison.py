@@ -193,7 +193,8 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
     a, b = accuracy_S2.mean(0).tolist()
     overlap = overlap_of(both)
     least = rounding(min(len(pair.labels_N) for pair in pairs))
-    mean, low, high, p = paired_t((accuracy_S2[:, 0] - accuracy_S2[:, 1]).tolist(), overlap, least)
+    difference_F = once_a_fold(accuracy_S2[:, 0] - accuracy_S2[:, 1], both)
+    mean, low, high, p = paired_t(difference_F, overlap, least)
     word = replicate_word(both)
     left_out = [
         f"; {listed(others)} of {side.name} {'is' if len(others) == 1 else 'are'} left out"
@@ -211,11 +212,19 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
         ending = f"it may be chance; {more}"
     return Comparison(
         first.name, second.name, f"{word}s", len(both), (a, b), mean, (low, high), p, f"{lead}: {ending}",
-        _measured_over(pairs, overlap),
+        _measured_over(pairs, both, overlap),
     )  # fmt: skip
 
 
-def _measured_over(pairs: Sequence[Pair], overlap: float) -> dict[str, dict[str, Any]]:
+def once_a_fold(differences_S: NDArray[np.floating], places: Sequence[Place]) -> list[float]:
+    """Where there are folds, the mean of each: its seeds share the images that train and those that judge, and count as one."""
+    by_fold: dict[int | None, list[float]] = {}
+    for place, difference in zip(places, differences_S.tolist(), strict=True):
+        by_fold.setdefault(place.fold, []).append(difference)
+    return [float(np.mean(own)) for own in by_fold.values()] if len(by_fold) > 1 else differences_S.tolist()
+
+
+def _measured_over(pairs: Sequence[Pair], places: Sequence[Place], overlap: float) -> dict[str, dict[str, Any]]:
     """The mean of each measure over the replicates of both sides, and Student's interval of their difference."""
     each = [pair.measured for pair in pairs]
     found: dict[str, dict[str, Any]] = {}
@@ -223,7 +232,7 @@ def _measured_over(pairs: Sequence[Pair], overlap: float) -> dict[str, dict[str,
         if not all(name in measured for measured in each):  # a fold that judges one class has no AUROC
             continue
         value_S2 = np.array([[side.value for side in measured[name]] for measured in each])
-        mean, low, high, _ = paired_t((value_S2[:, 0] - value_S2[:, 1]).tolist(), overlap)
+        mean, low, high, _ = paired_t(once_a_fold(value_S2[:, 0] - value_S2[:, 1], places), overlap)
         first, second = value_S2.mean(0).tolist()
         found[name] = _record(first, second, mean, (low, high))
     return found

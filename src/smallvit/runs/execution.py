@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch.distributed as dist
+
 from smallvit.console import quiet, say
 from smallvit.errors import Collapsed, Interrupted, RunError, UsageError, nearest
+from smallvit.models.gradient_checkpointing import may_share
 from smallvit.objectives.base import objectives
 from smallvit.planning.plan import Plan, Prepared, read_plan, show_plan, write_plan
 from smallvit.planning.resolve import check_device
@@ -60,7 +64,7 @@ def execute(
             except Collapsed as error:  # the run ends here, with all that shows it
                 collapse = str(error)
             except RuntimeError as error:
-                if world.size == 1:
+                if world.size == 1 or not _of_the_group(error):
                     raise
                 raise lost(error) from error
             finally:
@@ -130,6 +134,12 @@ def train_along(world: World) -> Path:
             return folder
 
 
+def _of_the_group(error: RuntimeError) -> bool:
+    """Gloo has no errors of its own: they are those that come out of torch.distributed."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, dist.DistError) or frame.f_globals.get("__name__", "").startswith("torch.distributed")
+
+
 def _check_shares(t: Training) -> None:
     size, batch = t.world.size, t.loader.batch_size
     if batch % size:
@@ -137,6 +147,11 @@ def _check_shares(t: Training) -> None:
     if (pieces := pieces_of(t.recipe)) > max(1, batch // size // 2):
         raise UsageError(
             f"--grad-accum {pieces}: {size} processes have {batch // size} images of a batch each: give fewer pieces"
+        )
+    if size > 1 and t.recipe.grad_checkpointing and not may_share(t.step.backbone.model):
+        raise UsageError(
+            f"--grad-checkpointing: {t.recipe.model.name} has BatchNorm, which timm would compute again by the images of one "
+            "process; --grad-accum 2 saves memory, too, and works with several"
         )
 
 

@@ -21,12 +21,13 @@ from smallvit.runs.folder import RunFolder, check_free, claimed
 from smallvit.runs.members import is_group
 from smallvit.runs.origin import command_line, default_folder
 from smallvit.runs.relocation import relocate
-from smallvit.training.continued import where_it_stood
+from smallvit.training.continued import matrix_rate, where_it_stood
 from smallvit.training.together import join
 
 # Of the new run, not of the old.
 LENGTH = ("epochs", "steps", "replan", "budget", "eval_every", "schedule.warmup_epochs")
 LONGER = ("epochs", "budget", "lr", "threads", "device", "precision")  # flags that may be given with it
+MATRIX_LR = "optimizer.matrix_lr"
 # What its state would not fit, or what would make it a run on other images.
 FIXED = ("data.", "model.", "pretrain.", "continued.", "aux.", "objective.name", "optimizer.name", "seed", "ema")
 
@@ -65,7 +66,10 @@ def ask_longer(folder: str | Path, changes: Mapping[str, Any]) -> tuple[RunFolde
         "pretrain": PretrainSpec(side=1.0),
         "continued": where_it_stood(run),
     })  # fmt: skip
-    return run, with_settings(asked, {**lengths, **changes})
+    asked = with_settings(asked, {**lengths, **changes})
+    if recipe.optimizer.name == "muon" and MATRIX_LR not in changes:
+        asked = with_settings(asked, {MATRIX_LR: matrix_rate(recipe.optimizer, asked.optimizer)})
+    return run, asked
 
 
 def prepare_longer(run: RunFolder, asked: Recipe, clock: Clock, changes: Mapping[str, Any]) -> Prepared:
@@ -78,13 +82,22 @@ def prepare_longer(run: RunFolder, asked: Recipe, clock: Clock, changes: Mapping
         raise RunError(
             f"{run.path}: its images are divided otherwise by this version of smallvit; it cannot be trained longer"
         )
-    made = {choice.key for choice in plan.choices}
-    earlier = [Choice(**choice) for choice in run.choices if choice["key"] not in (*made, *LENGTH)]
+    along = _along(run.recipe, asked, changes)
+    made = {choice.key for choice in (*plan.choices, *along)}
+    earlier = [Choice(**choice) for choice in run.choices if choice["key"] not in (*made, *LENGTH, *changes)]
     shown = with_settings(
         validate(run.read("recipe.json", "asked")["asked"]), {**changes, "continued": asked.continued.model_dump()}
     )
-    plan = plan._replace(asked=shown, choices=[*earlier, *plan.choices], floors=run.read("floors.json"))
+    plan = plan._replace(asked=shown, choices=[*earlier, *along, *plan.choices], floors=run.read("floors.json"))
     return prepared._replace(plan=plan)
+
+
+def _along(before: Recipe, asked: Recipe, changes: Mapping[str, Any]) -> list[Choice]:
+    """What follows from the changes."""
+    rate = asked.optimizer.matrix_lr
+    if MATRIX_LR in changes or rate == before.optimizer.matrix_lr:
+        return []
+    return [Choice(MATRIX_LR, rate, "of the filters: a given learning rate changes it by as much")]
 
 
 def run_longer(

@@ -15,7 +15,7 @@ from typing import Any
 from smallvit.console import duration, several
 from smallvit.evaluation.classes import MEASURES, about_groups, with_interval, worst_classes
 from smallvit.evaluation.floors import beside
-from smallvit.recipe import flat, resolved
+from smallvit.recipe import Recipe, flat, resolved
 from smallvit.report.verdict import (
     PART_WORDS,
     about_part,
@@ -45,7 +45,7 @@ def card(request: Request, shipped: Shipment, agreement: Agreement) -> str:
     run = request.runs[0]
     recipe, preparation = run.recipe, shipped.predictor.preparation
     results = _results(request)
-    judged = _judged(results, recipe.model.name, len(request.runs))
+    judged = _judged(results, recipe, len(request.runs))
     classes = [plain(name) for name in shipped.predictor.class_names]
     text = render(
         "card.md.j2",
@@ -92,9 +92,9 @@ def _results(request: Request) -> dict[str, Any]:
     return results
 
 
-def _judged(results: Mapping[str, Any], name: str, models: int) -> dict[str, Any]:
-    part = results["evaluated_part"]
-    caution = about_part(part)
+def _judged(results: Mapping[str, Any], recipe: Recipe, models: int) -> dict[str, Any]:
+    part, name = results["evaluated_part"], recipe.model.name
+    caution = about_part(part, select=recipe.select)
     told: dict[str, Any] = {
         "caution": caution.text if caution else "",
         "sentence": "",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from smallvit.errors import UsageError
 from smallvit.runs.atomic import write_text
 from smallvit.studies.library import PaperClaim, paper_claims, read_study, study_names
-from smallvit.studies.record import open_study
-from smallvit.studies.statuses import WORDS, Status, Word, statuses
+from smallvit.studies.record import Opened, open_study
+from smallvit.studies.statuses import WORDS, Status, Word, is_asked, statuses, word_of_study
 
 RESULTS = "results"  # where the records lie, seen from the page of all claims
 BEGIN, END = "<!-- claims -->", "<!-- /claims -->"  # of the table on the page of a paper
@@ -19,9 +19,12 @@ HEAD = ["| | claim | published | status | evidence |", "|---|---|---|---|---|"]
 
 
 class Evidence(NamedTuple):
+    """What one study says of a claim."""
+
     study: str
-    status: Status
     scale: str
+    word: Word
+    checks: tuple[Status, ...]  # those that its scale asks for, the strongest first
 
 
 class Gathered(NamedTuple):
@@ -32,7 +35,7 @@ class Gathered(NamedTuple):
     @property
     def word(self) -> Word:
         if self.evidence:
-            return self.evidence[0].status.word
+            return self.evidence[0].word
         return "cannot be decided here" if self.claim.needs else "not decided"
 
     @property
@@ -42,7 +45,9 @@ class Gathered(NamedTuple):
                 return f"missing: {self.claim.needs}"
             return f"no runs yet: `smallvit study run {self.studies[0]} --scale laptop`" if self.studies else "no study"
         return "<br>".join(
-            f"[{one.study}]({RESULTS}/{one.study}.json): {one.status.word}; {one.status.why}" for one in self.evidence
+            f"[{one.study}]({RESULTS}/{one.study}.json): {check.word}; {check.why}"
+            for one in self.evidence
+            for check in one.checks
         )
 
 
@@ -54,17 +59,31 @@ def gathered(results: Path) -> list[Gathered]:
             checked.setdefault(number, []).append(name)
         file = results / f"{name}.json"
         if file.is_file():
-            opened = open_study(file)
-            for status in statuses(opened.study, opened.record):
-                if status.claim.claim and all(opened.record.of(arm) for arm in status.claim.arms):
-                    found.setdefault(status.claim.claim, []).append(Evidence(name, status, opened.record.scale))
+            for number, evidence in _of_study(name, open_study(file)).items():
+                found.setdefault(number, []).append(evidence)
     return [
         Gathered(
             claim, tuple(checked.get(claim.number, ())),
-            tuple(sorted(found.get(claim.number, ()), key=lambda one: WORDS.index(one.status.word))),
+            tuple(sorted(found.get(claim.number, ()), key=lambda one: WORDS.index(one.word))),
         )
         for claim in paper_claims()
     ]  # fmt: skip
+
+
+def _of_study(name: str, opened: Opened) -> dict[str, Evidence]:
+    """Number of a claim -> what this study says of it, where all runs of one of its checks are there."""
+    study, record = opened.study, opened.record
+    by_number: dict[str, list[Status]] = {}
+    for status in statuses(study, record):
+        if status.claim.claim:
+            by_number.setdefault(status.claim.claim, []).append(status)
+    found = {}
+    for number, checks in by_number.items():
+        if any(all(record.of(arm) for arm in one.claim.arms) for one in checks):
+            asked = [one for one in checks if is_asked(study, record, one.claim)]
+            asked.sort(key=lambda one: WORDS.index(one.word))
+            found[number] = Evidence(name, record.scale, word_of_study(study, record, checks), tuple(asked))
+    return found
 
 
 def counts(found: Sequence[Gathered]) -> dict[str, int]:
@@ -84,6 +103,7 @@ def claims_page(found: Sequence[Gathered]) -> str:
         "- *direction seen at laptop scale*: the same, with other data, sizes or epochs than published;",
         "- *not decided*: the interval tells neither, or a model was at chance, or had at most a fiftieth of the published epochs;",
         "- *cannot be decided here*: data or hardware are missing.", "",
+        "Where a study checks a claim part by part, one part that fails is enough, and else the weakest of their words counts. Of several studies the strongest does.", "",
         f"{len(found)} claims: {told}. {runs} of them have runs.", "",
         *HEAD,
     ]  # fmt: skip
@@ -144,7 +164,7 @@ def renew_pages(folder: Path, found: Sequence[Gathered]) -> None:
 def claims_json(found: Sequence[Gathered]) -> str:
     return json.dumps(
         [
-            {**one.claim._asdict(), "status": one.word, "evidence": [{"study": e.study, "scale": e.scale, "status": e.status.word, "why": e.status.why} for e in one.evidence]}
+            {**one.claim._asdict(), "status": one.word, "evidence": [{"study": e.study, "scale": e.scale, "status": check.word, "why": check.why} for e in one.evidence for check in e.checks]}
             for one in found
         ],
         indent=1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import stdtr
@@ -16,6 +16,7 @@ from smallvit.studies.record import Record, RunFacts, right_of
 from smallvit.studies.spec import Claim, Study
 
 ACCURACY = "accuracy"
+OfRun = TypeVar("OfRun")
 
 
 class Test(NamedTuple):
@@ -46,7 +47,7 @@ class Difference(NamedTuple):
     low: float
     high: float
     p: float
-    images: tuple[float, float] | None = None  # interval over seeds and test images, where they share them
+    images: tuple[float, float] | None = None  # interval over replicates and test images, where they share them
     corrected: float = 1.0  # Holm's p
     needed: int | None = None  # replicates that would show a difference of this size
     more_time: float = 0.0  # share of processor time that the better one had beyond the other
@@ -54,9 +55,8 @@ class Difference(NamedTuple):
     @property
     def real(self) -> bool:
         """Beyond the bound on the side where it is seen: over seeds after the correction, and over test images."""
-        return self.corrected < LEVEL and (
-            self.images is None or not self.images[0] <= self.test.bound <= self.images[1]
-        )
+        bound = _bound(self.test, self.mean)
+        return self.corrected < LEVEL and (self.images is None or not self.images[0] <= bound <= self.images[1])
 
 
 def tests_of(claim: Claim) -> list[Test]:
@@ -92,7 +92,7 @@ def difference(record: Record, test: Test) -> Difference | None:
     both = sorted(set.intersection(*(set(one) for one in runs)), key=_order) if runs else []
     values = [_value(test, [one[place] for one in runs]) for place in both]
     pairs = [(place, value) for place, value in zip(both, values, strict=True) if value is not None]
-    means, word = _by_draw(dict(pairs))
+    means, word = by_draw(dict(pairs))
     if len(means) < 2:
         return None
     least = _least(record, test, runs, both)
@@ -128,13 +128,20 @@ def _value(test: Test, runs: Sequence[RunFacts]) -> float | None:
     return values[0] - values[1]
 
 
-def _by_draw(values: Mapping[Place, float]) -> tuple[list[float], str]:
-    """Runs on one draw of the training images are not independent: their mean counts once where there are several draws."""
-    draws = {place.draw for place in values}
+def by_draw(values: Mapping[Place, float]) -> tuple[list[float], str]:
+    """What an interval is over: the value of each run, or where there are several draws, the mean of each draw."""
+    together, word = _dependent(values)
+    return [sum(own) / len(own) for own in together], word
+
+
+def _dependent(values: Mapping[Place, OfRun]) -> tuple[list[list[OfRun]], str]:
+    """Runs on one draw of the training images are not independent: they are together where there are several draws."""
+    draws: dict[int | None, list[OfRun]] = {}
+    for place, value in values.items():
+        draws.setdefault(place.draw, []).append(value)
     if len(draws) < 2:
-        return list(values.values()), "seed"
-    each = {draw: [value for place, value in values.items() if place.draw == draw] for draw in draws}
-    return [sum(own) / len(own) for own in each.values()], "draw"
+        return [[value] for value in values.values()], "seed"
+    return list(draws.values()), "draw"
 
 
 def _least(record: Record, test: Test, runs: Sequence[Mapping[Place, RunFacts]], both: Sequence[Place]) -> float:
@@ -154,13 +161,17 @@ def p_of(beyond: Sequence[float], least: float = 0.0) -> float:
 
 
 def over_images(record: Record, test: Test, both: Sequence[Place]) -> tuple[float, float] | None:
-    """Other seeds and other test images: of a plain difference in accuracy, where all runs judged the same images."""
+    """Other seeds (or draws) and test images: of a plain difference in accuracy, where all runs judged the same images."""
     if test.kind not in ("better", "tie") or test.on != ACCURACY:
         return None
-    sides = [[record.of(arm)[place] for place in both] for arm in test.arms]
-    if len({(run.judged, record.tests_of(run)) for side in sides for run in side}) != 1:
+    sides = [{place: runs[place] for place in both} for runs in map(record.of, test.arms)]
+    if len({(run.judged, record.tests_of(run)) for side in sides for run in side.values()}) != 1:
         return None
-    first, second = (np.stack([right_of(record, run) for run in side]) for side in sides)
+    # Of every test image the share of a draw's runs that have it right: what is drawn again are draws, not their runs.
+    first, second = (
+        np.stack([np.mean([right_of(record, run) for run in runs], axis=0) for runs in _dependent(side)[0]])
+        for side in sides
+    )
     low, high = bootstrap_difference(first, second)
     return 100 * low, 100 * high
 

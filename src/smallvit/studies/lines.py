@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from smallvit.evaluation.statistics import mean_interval
+from smallvit.studies.differences import by_draw
 from smallvit.studies.record import Record
 from smallvit.studies.spec import BETWEEN, Study
 
@@ -17,7 +18,7 @@ DRAWS = 1000
 
 class Point(NamedTuple):
     x: float
-    values: tuple[float, ...]  # accuracy of each run, in percent
+    values: tuple[float, ...]  # accuracy of each run, or mean of each of several draws, in percent
 
     @property
     def interval(self) -> tuple[float, float, float]:
@@ -26,7 +27,7 @@ class Point(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """Where the second line overtakes the first, and between which places it does in 95 % of draws of the runs."""
+    """Where the second line overtakes the first, and between which places it does in 95 % of resamples."""
 
     first: str
     second: str
@@ -56,9 +57,8 @@ def lines_of(study: Study, record: Record) -> dict[str, list[Point]]:
     for name in study.asked(record.scale):
         if runs := record.of(name):
             series, label = series_of(study, name)
-            found.setdefault(series, []).append(
-                Point(number(label), tuple(100 * run.accuracy for run in runs.values()))
-            )
+            values, _ = by_draw({place: 100 * run.accuracy for place, run in runs.items()})
+            found.setdefault(series, []).append(Point(number(label), tuple(values)))
     return {series: sorted(points) for series, points in found.items()}
 
 

@@ -13,7 +13,7 @@ from smallvit.drawing.svg import SERIES
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.report.page import page_style
 from smallvit.runs.atomic import write_text
-from smallvit.studies.differences import differences
+from smallvit.studies.differences import by_draw, differences
 from smallvit.studies.lines import lines_of, meetings
 from smallvit.studies.record import Opened, Record
 from smallvit.studies.statuses import statuses
@@ -57,7 +57,7 @@ def write_page(opened: Opened, out: Path) -> Path:
 
 
 def _axis_panel(opened: Opened) -> list[dict[str, Any]]:
-    """Accuracy along the study's axis, with t intervals over runs."""
+    """Accuracy along the study's axis, with t intervals over seeds or draws."""
     lines = {name: points for name, points in lines_of(opened.study, opened.record).items() if len(points) > 1}
     if not lines:
         return []
@@ -75,11 +75,13 @@ def _course_panels(record: Record) -> list[dict[str, Any]]:
     for key, title in COURSES.items():
         bands: list[Band] = []
         for arm in record.arms:
-            each = [run.courses[key] for run in record.of(arm).values() if key in run.courses]
-            each = [course for course in each if [x for x, _ in course] == [x for x, _ in each[0]]]
+            each = {place: run.courses[key] for place, run in record.of(arm).items() if key in run.courses}
+            epochs = [x for x, _ in next(iter(each.values()), [])]
+            each = {place: course for place, course in each.items() if [x for x, _ in course] == epochs}
             if each and len(bands) < SERIES:
-                values = [mean_interval([course[i][1] for course in each]) for i in range(len(each[0]))]
-                bands.append(Band(arm, [x + 1 for x, _ in each[0]], *_bounds(values), series=len(bands) + 1))
+                at = [{place: course[i][1] for place, course in each.items()} for i in range(len(epochs))]
+                values = [mean_interval(by_draw(own)[0]) for own in at]
+                bands.append(Band(arm, [x + 1 for x in epochs], *_bounds(values), series=len(bands) + 1))
         if bands:
             percent = key == "val_accuracy"
             if percent:

@@ -13,8 +13,8 @@ from smallvit.data.named.declared import data_folder, named_sets
 from smallvit.data.named.opening import check_there, is_named
 from smallvit.data.sources import open_source
 from smallvit.errors import DataError, UsageError
-from smallvit.planning.moved import current_place, is_same
-from smallvit.planning.plan import load_images
+from smallvit.planning.moved import check_same_images, current_place, is_same
+from smallvit.planning.plan import images_at, load_images
 from smallvit.planning.stored_split import stored_objective
 from smallvit.runs.axes import Place
 from smallvit.runs.folder import RunFolder
@@ -65,11 +65,11 @@ def check_some_there(study: Study, scale: ScaleName, arms: Sequence[str], data: 
     )
 
 
-def _is_missing(name: str) -> bool:
+def _is_missing(name: str, folder: str = "") -> bool:
     if name not in named_sets():
         return False  # a path: its runs say what is wrong with it
     try:
-        check_there(Where(name))
+        check_there(Where(name, folder))
     except DataError:
         return True
     return False
@@ -98,6 +98,42 @@ def known_sets(folder: Path, record: Record, before: Mapping[str, str], given: M
     for name, place in given.items():
         _check(folder, record, name, before.get(name), place)
     return {**found, **before, **given}
+
+
+def moved_sets(
+    folder: Path, study: Study, record: Record, before: Mapping[str, str], data: str | Path
+) -> dict[str, str]:
+    """The set of a study that goes on with its images at another place; or, of sets found by name, the folder they lie in."""
+    if not isinstance(data, str | Path):
+        raise UsageError(
+            "data: a study goes on with images that are somewhere else; give a path, or each set to run_study"
+        )
+    names = sets_of(study, record.scale)
+    found = [name for name in names if name not in before and name in named_sets() and named_sets()[name].layouts]
+    if found and not any(_is_missing(name, str(data)) for name in found):
+        for name in found:
+            _move_named(folder, record, name, str(data))
+        return dict(before)
+    if len(names) > 1:
+        raise UsageError(
+            f"--data {data}: {folder} has several sets: give the `smallvit study run` that began it once more, with "
+            f"--data SET=SOURCE for each that was moved: {', '.join(names)}"
+        )
+    return known_sets(folder, record, before, data_for(study, record.scale, data))
+
+
+def _move_named(folder: Path, record: Record, name: str, place: str) -> None:
+    """Tell the runs on a set that it lies in another folder. Runs to come know it by its name alone."""
+    if _is_missing(name):
+        raise UsageError(
+            f"--data {place}: runs that are not planned yet look for {name} in {data_folder('')}, where it is not: "
+            f"say SMALLVIT_DATA={place}, too"
+        )
+    runs = runs_on(folder, record, name)
+    for run in {run.recipe.data.fingerprint: run for run in runs}.values():
+        check_same_images(run, place, images_at(place, run))
+    relocate_known(runs, place)
+    say(f"{name} of {folder} lies in {place} now: the images are the same, and this is remembered")
 
 
 def _place_of(folder: Path, record: Record, name: str) -> str | None:

@@ -136,13 +136,7 @@ class Study(Section):
             for part in (table, *(table[scale] for scale in SCALES if isinstance(table.get(scale), Mapping))):
                 if not isinstance(part.get("first", {}), Mapping):
                     raise ValueError(f"{name}: first = {part['first']!r}: should be a table of what is trained first")
-        known = {*self.crossed, *self.arms}
-        named = [name for pair in self.compare for name in pair] + [
-            name for claim in self.claims for name in claim.arms
-        ]
-        named += [*self.against, *self.against.values(), *self.reuse]
-        if unknown := [name for name in [*named, *self.published] if name not in known]:
-            raise ValueError(f"{unknown[0]!r} is no arm: {', '.join(self.crossed)}")
+        self._check_named_arms()
         if unknown := [claim.on for claim in self.claims if claim.on not in ("accuracy", *self.measures)]:
             raise ValueError(f"claims: on = {unknown[0]!r}: should be accuracy or a measure of the study")
         if self.x and self.x not in self.axes:
@@ -152,6 +146,19 @@ class Study(Section):
                 f"x = {self.x!r}: the label {wordy[0]!r} does not begin with a number, and has no place to be drawn at"
             )
         return self
+
+    def _check_named_arms(self) -> None:
+        """An arm without values of the axes stands for all of them where two are compared; elsewhere one arm is meant."""
+        crossed = self.crossed
+        mixed = [pair for pair in self.compare if not all(name in self.arms for name in pair)]
+        exact = [name for pair in [*mixed, *(claim.arms for claim in self.claims)] for name in pair]
+        exact += [*self.published, *self.reuse]
+        either = [name for pair in [*self.compare, *self.against.items()] for name in pair]
+        if unknown := [name for name in [*either, *exact] if name not in crossed and name not in self.arms]:
+            raise ValueError(f"{unknown[0]!r} is no arm: {', '.join(crossed)}")
+        if bare := [name for name in exact if name not in crossed]:
+            choices = [repr(name) for name in crossed if name.split(BETWEEN)[0] == bare[0]]
+            raise ValueError(f"{bare[0]!r} lacks its {' and '.join(self.axes)}: should be {' or '.join(choices)}")
 
     @property
     def crossed(self) -> dict[str, list[Table]]:

@@ -13,16 +13,18 @@ from typing import Literal, NamedTuple
 
 from smallvit.console import several
 from smallvit.evaluation.statistics import mean_interval, wilson
-from smallvit.studies.differences import ACCURACY, Difference, Test, differences, tests_of
+from smallvit.runs.comparison import LEVEL
+from smallvit.studies.differences import ACCURACY, Difference, Test, by_draw, differences, tests_of
 from smallvit.studies.record import Record
 from smallvit.studies.spec import Claim, Study
 
 Word = Literal["fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here"]
-# The strongest first: of several checks of one claim one that fails is enough.
+# The strongest first: of several studies of one claim, that counts.
 WORDS: tuple[Word, ...] = ("fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here")
 LEAST_SHARE = 1 / 50  # of the published epochs; IDMM had 11 of 800
 ENOUGH_SHARE = 0.95  # of the published epochs, from which on a setting is the published one
 TOLD_TIME = 0.05  # more processor time for the better arm is told from here
+MOST_NAMED = 6  # arms without runs
 
 
 class Status(NamedTuple):
@@ -36,6 +38,25 @@ def statuses(study: Study, record: Record, found: Mapping[Test, Difference] | No
     """`found` are its differences, where they are known already: the bootstrap takes a while."""
     found = differences(study, record) if found is None else found
     return [decide(study, record, claim, found) for claim in study.claims]
+
+
+def word_of_study(study: Study, record: Record, checks: Sequence[Status]) -> Word:
+    """What a study says of a claim of a paper. Each of its `checks` may ask of a part only.
+
+    One part that fails is enough; for all else the weakest word counts, as a claim holds where all of its parts do. Checks of
+    arms that the scale leaves out are not asked for, but without them it is not the whole claim that holds.
+    """
+    words = [one.word for one in checks if is_asked(study, record, one.claim)]
+    if "fails" in words:
+        return "fails"
+    weakest: Word = max(words, key=WORDS.index, default="not decided")
+    return "direction seen at laptop scale" if weakest == "holds" and len(words) < len(checks) else weakest
+
+
+def is_asked(study: Study, record: Record, claim: Claim) -> bool:
+    """Whether the scale of the record has all arms of the claim, or they were run even so."""
+    at_scale = study.asked(record.scale)
+    return all(arm in at_scale or record.of(arm) for arm in claim.arms)
 
 
 def decide(study: Study, record: Record, claim: Claim, found: Mapping[Test, Difference]) -> Status:
@@ -78,10 +99,12 @@ def _elsewhere(sides: Sequence[str], own: Sequence[Difference], told: str) -> tu
 def _side(one: Difference) -> str:
     """for | against | open: on which side of the claim's bound the difference really lies."""
     if one.test.kind == "tie":
+        if one.corrected >= LEVEL:
+            return "open"
         if abs(one.mean) > one.test.bound:
             nearest = min if one.mean > 0 else max  # of the ends over test images, that towards a tie
             beyond = one.images is None or nearest(one.images) * math.copysign(1, one.mean) > one.test.bound
-            return "against" if one.corrected < 0.05 and beyond else "open"
+            return "against" if beyond else "open"
         ends = [one.low, one.high, *(one.images or ())]
         return "for" if max(map(abs, ends)) < one.test.bound else "open"
     if not one.real:
@@ -100,14 +123,14 @@ def is_comparable(study: Study, record: Record, claim: Claim) -> bool:
 def decides_nothing(study: Study, record: Record, arm: str, on: str = ACCURACY) -> list[str]:
     """Why a result of this arm says nothing of the claim; empty where it may."""
     found = []
-    runs, floors = list(record.of(arm).values()), record.floors_of(arm)
+    by_place, floors = record.of(arm), record.floors_of(arm)
     chance = floors.get("majority", {}).get("accuracy")
     if chance is not None and on == ACCURACY:
-        low = mean_interval([run.accuracy for run in runs])[1]
-        if len(runs) < 2:
-            low = wilson(runs[0].accuracy * record.tests_of(runs[0]), record.tests_of(runs[0]))[0]
+        mean, low, _ = mean_interval(by_draw({place: run.accuracy for place, run in by_place.items()})[0])
+        if len(by_place) < 2:
+            (run,) = by_place.values()
+            low = wilson(run.accuracy * record.tests_of(run), record.tests_of(run))[0]
         if low <= chance:
-            mean = sum(run.accuracy for run in runs) / len(runs)
             found.append(
                 f"{arm} is not above chance ({100 * mean:.1f} %, from {100 * low:.1f}; chance is {100 * chance:.1f})"
             )
@@ -161,4 +184,6 @@ def _more(own: Sequence[Difference]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > MOST_NAMED:
+        return f"{names[0]} and {len(names) - 1} other arms"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -43,7 +43,7 @@ from smallvit.studies.record import (
     split_key,
     write_record,
 )
-from smallvit.studies.sets import Data, check_some_there, data_for, file_names, known_sets
+from smallvit.studies.sets import Data, check_some_there, data_for, file_names, known_sets, moved_sets
 from smallvit.studies.source import StudyRuns, folder_of
 from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
 
@@ -77,7 +77,7 @@ def run_study(
     images that it had: without `data` where they were. What failed stands in `record.failed` while the rest goes on.
     """
     check_place(on)
-    study = read_study(name)
+    key, study = _key_of(name), read_study(name)
     if scale not in study.scales:
         raise UsageError(f"--scale {scale}: {name} has {' and '.join(study.scales)}")
     asked_scale = study.scales[scale]
@@ -88,12 +88,11 @@ def run_study(
         budget=parse_duration(budget) if isinstance(budget, str) else budget, threads=threads,
     )  # fmt: skip
     chosen_arms(study, scale, asked.only)
-    key = str(name) if str(name) in study_names() else Path(name).stem
     folder = Path(out) if out else Path("runs") / "studies" / f"{key}-{scale}"
     with quiet(not show_progress):
         if is_study(folder) and not overwrite:
             with sole_owner(folder):
-                asked = _checked(study, scale, folder, asked)
+                asked = _checked(key, study, scale, folder, asked)
                 return _go(folder, study, _write_asked(folder, asked), on)
         check_some_there(study, scale, chosen_arms(study, scale, asked.only), asked.data)
         with claimed(folder, overwrite) as path:
@@ -102,13 +101,16 @@ def run_study(
             return _go(path, study, _write_asked(path, asked), on)
 
 
-def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL) -> Opened:
+def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL, data: str | Path | None = None) -> Opened:
+    """Go on as the last command asked. `data` is where its images are now, if they were moved."""
     check_place(on)
     with sole_owner(folder):
-        asked = read_asked(folder)
+        study, asked = open_study(folder).study, read_asked(folder)
+        if data is not None:
+            asked = _write_asked(folder, _moved(folder, study, asked, data))
         if jobs:
             asked = asked.model_copy(update={"jobs": jobs})
-        return _go(folder, open_study(folder).study, asked, on)
+        return _go(folder, study, asked, on)
 
 
 def finished_runs(opened: Opened) -> list[Path]:
@@ -119,6 +121,18 @@ def finished_runs(opened: Opened) -> list[Path]:
 
 
 # ---- what is asked for ---------------------------------------------------------------------------------
+
+
+def _key_of(name: str | Path) -> str:
+    """What its folder and its record are called; whatever has the name of one of ours is judged as that."""
+    if not str(name).endswith(".toml"):
+        return str(name)
+    key = Path(name).stem
+    if key in study_names():
+        raise UsageError(
+            f"{name} is called as a study that comes with smallvit, and would be taken for it: give the file another name"
+        )
+    return key
 
 
 def chosen_arms(study: Study, scale: ScaleName, only: Sequence[str]) -> list[str]:
@@ -146,25 +160,38 @@ def check_same(study: Study, scale: ScaleName, record: Record, folder: Path) -> 
         )
 
 
-def _checked(study: Study, scale: ScaleName, folder: Path, asked: Asked) -> Asked:
-    """What is asked of a study that is there, with the sets that it knows."""
+def _checked(key: str, study: Study, scale: ScaleName, folder: Path, asked: Asked) -> Asked:
+    """What is asked of a study that is there, with the sets that it knows; the record has it as it is now, grown or not."""
     record = read_record(folder / FILE)
     check_same(study, scale, record, folder)
     data = known_sets(folder, record, _data_of(folder), asked.data)
-    if (names := record.data | file_names(data)) != record.data:
-        record.data = names
-        write_record(folder / FILE, record)
+    record.study, record.title, record.spec = key, study.title, _spec_of(study)
+    record.data = record.data | file_names(data)
+    write_record(folder / FILE, record)
     return asked.model_copy(update={"data": data})
+
+
+def _moved(folder: Path, study: Study, asked: Asked, data: str | Path) -> Asked:
+    """The same with its images at another place, for the runs that there are and for those that are not planned yet."""
+    record = read_record(folder / FILE)
+    places = moved_sets(folder, study, record, asked.data, data)
+    record.data = record.data | file_names(places)
+    write_record(folder / FILE, record)
+    return asked.model_copy(update={"data": places})
 
 
 def new_record(key: str, study: Study, scale: ScaleName, asked: Asked) -> Record:
     own = study.scales[scale]
     lengths = {name: value for name in LENGTHS if (value := getattr(own, name)) is not None}
     return Record(
-        title=study.title, study=key, scale=scale, spec=study.model_dump(mode="json", exclude_unset=True), **lengths,
+        title=study.title, study=key, scale=scale, spec=_spec_of(study), **lengths,
         data=file_names(asked.data), shared=own.shared, arms_asked={}, arms={},
         machine=environment("cpu", asked.threads or 0), date=time.strftime("%Y-%m-%d"), runs={},
     )  # fmt: skip
+
+
+def _spec_of(study: Study) -> dict[str, Any]:
+    return study.model_dump(mode="json", exclude_unset=True)
 
 
 def read_asked(folder: Path) -> Asked:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from smallvit.evaluation.statistics import mean_interval, wilson
-from smallvit.studies.differences import Difference, Test, differences, mean_seconds
+from smallvit.studies.differences import Difference, Test, by_draw, differences, mean_seconds
 from smallvit.studies.record import ArmFacts, Opened, Record
 from smallvit.studies.spec import BETWEEN, Study
 from smallvit.studies.statuses import Status, statuses
@@ -17,11 +17,11 @@ UNEQUAL = 0.05  # of processor time between the arms of a study at equal time: t
 
 
 class ArmRow(NamedTuple):
-    """An arm that has runs. Percent; the interval is t over seeds, of test images (Wilson's) where there is one seed."""
+    """An arm that has runs. Percent; the interval is t over seeds or draws, of test images (Wilson's) where there is one run."""
 
     arm: str
-    n: int
-    accuracy: tuple[float, ...]
+    n: int  # runs
+    accuracy: tuple[float, ...]  # of each run
     mean: float
     low: float
     high: float
@@ -42,15 +42,16 @@ def arm_rows(study: Study, record: Record) -> list[ArmRow]:
 
 
 def _row(study: Study, record: Record, arm: str) -> ArmRow:
-    runs, facts = list(record.of(arm).values()), record.arms.get(arm)
-    accuracy = tuple(100 * run.accuracy for run in runs)
-    mean, low, high = mean_interval(accuracy)
+    by_place, facts = record.of(arm), record.arms.get(arm)
+    accuracy = {place: 100 * run.accuracy for place, run in by_place.items()}
+    runs = list(by_place.values())
+    mean, low, high = mean_interval(by_draw(accuracy)[0])
     if len(runs) == 1:
         n = record.tests_of(runs[0])
         low, high = (100 * end for end in wilson(runs[0].accuracy * n, n))
     low, high = max(0.0, low), min(100.0, high)
     return ArmRow(
-        arm, len(runs), accuracy, mean, low, high, study.published.get(arm, math.nan), _epochs(facts),
+        arm, len(runs), tuple(accuracy.values()), mean, low, high, study.published.get(arm, math.nan), _epochs(facts),
         mean_seconds(runs), runs[0].parameters,
         runs[0].train_images or (facts.train_images if facts else None) or record.train_images,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from smallvit.errors import RunError
 from smallvit.evaluation.model_file import digest
 from smallvit.randomness import key_of
-from smallvit.recipe import ContinueSpec, Recipe
+from smallvit.recipe import ContinueSpec, OptimizerSpec, Recipe, resolved
 from smallvit.runs.folder import RunFolder
 
 FLAG = "--continue"
@@ -29,6 +29,12 @@ def where_it_stood(run: RunFolder) -> ContinueSpec:
     file = state if state.is_file() else model
     steps = max((int(record["step"]) for record in run.metrics), default=0)
     return ContinueSpec(file=str(file), digest=digest(file, FLAG), steps=run.recipe.continued.steps + steps)
+
+
+def matrix_rate(before: OptimizerSpec, now: OptimizerSpec) -> float:
+    """Muon's rate of the filters, where another learning rate is given: it changes by as much."""
+    own = resolved(before.matrix_lr)
+    return own if now.lr == "auto" else own * now.lr / resolved(before.lr)
 
 
 def check_origin(spec: ContinueSpec) -> Path:

@@ -152,10 +152,7 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     for group in t.optimizer.param_groups:
         group["lr"] = lr  # a group of its own rate multiplies it by its lr_scale
     batch = t.loader.batch(epoch, number)
-    with (
-        torch.autocast(t.device.type, torch.bfloat16, enabled=precision == "bf16"),
-        sharing(t.world, grids=len(t.step.auxiliaries) > 0),
-    ):
+    with _multiplying(precision, t.device), sharing(t.world, grids=len(t.step.auxiliaries) > 0):
         loss: Loss = t.wrapped(batch, ctx)
     t.optimizer.zero_grad(set_to_none=True)
     loss.total.backward()
@@ -163,11 +160,16 @@ def take_step(t: Training, epoch: int, number: int, lr: float) -> tuple[Loss, Te
     # With clipping off the norm is still wanted: it shows the first step that is no number.
     limit = t.recipe.optimizer.clip or float("inf")
     grad_norm = torch.nn.utils.clip_grad_norm_(t.step.parameters(), limit)
-    t.optimizer.step()
+    with _multiplying(precision, t.device):  # Muon makes orthogonal what it moves by, which needs no more digits
+        t.optimizer.step()
     t.step.after_step(ctx)
     if t.ema is not None:
         t.ema.update(t.step.backbone, step=t.recipe.continued.steps + t.done)  # a continued average is no young one
     return loss, grad_norm
+
+
+def _multiplying(precision: str, device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _seed_global(key: int, device: torch.device) -> None:

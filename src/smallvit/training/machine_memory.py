@@ -44,19 +44,23 @@ def _of_the_machine(system: Path) -> float:
 
 
 def _of_the_container(system: Path) -> float:
-    """The tightest limit of the control groups that this process is in; file pages that can be dropped are free."""
+    """The tightest limit of the control groups that this process is in.
+
+    File pages can be dropped, those of images that were read twice, too: they are free, as in MemAvailable.
+    """
     found = [math.inf]
     root = system / "sys/fs/cgroup"
-    for folder, limit, usage, dropped in (
-        *((folder, "memory.max", "memory.current", "inactive_file") for folder in _groups(system, root, "0::")),
+    for folder, limit, usage, prefix in (
+        *((folder, "memory.max", "memory.current", "") for folder in _groups(system, root, "0::")),
         *(
-            (folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            (folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
             for folder in _groups(system, root / "memory", ":memory:")
         ),
     ):
         with suppress(OSError, ValueError):  # `max` is no number: no limit
             most, now = int((folder / limit).read_text()), int((folder / usage).read_text())
-            found.append(float(most - now + _from_stat(folder / "memory.stat", dropped)))
+            dropped = (_from_stat(folder / "memory.stat", f"{prefix}{key}") for key in ("inactive_file", "active_file"))
+            found.append(float(most - now + sum(dropped)))
     return max(0.0, min(found))
 
 

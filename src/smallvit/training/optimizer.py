@@ -41,8 +41,8 @@ def make_optimizer(step: Step, spec: OptimizerSpec, device: torch.device) -> tor
         return Muon(
             hidden, without(groups, hidden), lr=lr, matrix_lr=resolved(spec.matrix_lr), betas=spec.betas, fused=fused
         )
-    if spec.name == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, nesterov=spec.momentum > 0, fused=fused)
+    if spec.name == "sgd":  # not fused: that takes no parameter whose first gradient comes later than those of others
+        return torch.optim.SGD(groups, lr=lr, momentum=spec.momentum, nesterov=spec.momentum > 0)
     return torch.optim.AdamW(groups, lr=lr, betas=spec.betas, fused=fused)
 
 

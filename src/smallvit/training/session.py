@@ -217,21 +217,29 @@ class Recorder:
             log.add(record)
 
     def _collapse(self, tick: Tick, what: str) -> str:
-        lr = resolved(self.t.recipe.optimizer.lr)
         return (
             f"the pretraining collapsed: after epoch {tick.epoch + 1} of {self.t.epochs} {what}, so the model "
-            f"hardly tells images apart. Try a new run with a smaller learning rate "
-            f"(--lr {lr / 4:.2g}), a longer warm-up or a larger batch; a run with --set objective.allow_collapse=true "
-            "goes on all the same"
+            f"hardly tells images apart. Try a new run with {self._slower()}, a longer warm-up or a larger batch; "
+            "a run with --set objective.allow_collapse=true goes on all the same"
         )
 
     def _divergence(self) -> str:
-        lr, last_good = resolved(self.t.recipe.optimizer.lr), min(self.checked, self.t.done - 1)
+        last_good = min(self.checked, self.t.done - 1)
+        # Muon moves the filters by the same length however large their gradient is: clipping changes nothing.
+        muon = self.t.recipe.optimizer.name == "muon"
+        others = " or a longer warm-up" if muon else ", a longer warm-up or stronger clipping"
         return (
             f"the loss or its gradient became NaN or infinite between steps {last_good:,} and {self.t.done:,}. "
             f"The last good weights are in {self.folder / 'state' / 'latest.safetensors'}. "
-            f"Try a new run with a smaller learning rate (--lr {lr / 4:.2g}), a longer warm-up or stronger clipping"
+            f"Try a new run with {self._slower()}{others}"
         )
+
+    def _slower(self) -> str:
+        """With Muon --lr leaves the rate of the filters as it is; in a continued run it takes it along."""
+        recipe = self.t.recipe
+        if recipe.optimizer.name == "muon" and not recipe.continued.file:
+            return "smaller learning rates (--set optimizer.rate_factor=0.25, or a quarter of the one that was given)"
+        return f"a smaller learning rate (--lr {resolved(recipe.optimizer.lr) / 4:.2g})"
 
 
 def train_seconds(folder: Path) -> float:

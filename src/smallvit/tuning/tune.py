@@ -26,7 +26,7 @@ from smallvit.recipes.durations import parse_duration
 from smallvit.runs.axes import Place
 from smallvit.runs.comparison import Comparison, Side, compare_two
 from smallvit.runs.executor import Listed, run_all, wait_for_others
-from smallvit.runs.folder import RunFolder, claimed
+from smallvit.runs.folder import RunFolder, check_free, claimed
 from smallvit.runs.group import Planned, grow_group
 from smallvit.runs.members import write_group
 from smallvit.runs.ownership import sole_owner
@@ -78,31 +78,44 @@ def tune(
     check_place(on)
     with quiet(not show_progress):
         held = hold(data, out)
-    asked = make_recipe(recipe, settings, data=held.source, **flags)
-    found = _left_to_search(read_space(space), given_keys(settings, flags), asked)
-    _check(asked, trials, folds)
     if budget is None and trials is None:
         budget = USUAL_BUDGET
-    trials = most_trials(trials)
     seconds = parse_duration(budget) if isinstance(budget, str) else budget
+    asked = make_recipe(recipe, settings, data=held.source, budget=seconds, **flags)  # which sets a preset's epochs
+    asked = with_settings(asked, {"budget": None})  # it is that of the whole search
+    found = _left_to_search(read_space(space), given_keys(settings, flags), asked)
+    _check(asked, trials, folds)
+    trials = most_trials(trials)
     if seconds and asked.epochs != "auto":
         raise UsageError(f"budget and epochs = {asked.epochs} exclude each other: a budget sets the epochs")
     jobs, threads = _shared_out(asked, jobs, trials, on)
-    if seconds and (one := trial_seconds(seconds, trials, jobs) or 0.0) < LEAST_SECONDS:
-        raise UsageError(
-            f"a budget of {duration(seconds)} leaves {one:.0f} s for a trial, of which the start is most: raise --budget to "
-            f"{math.ceil(seconds * LEAST_SECONDS / one)}s or more, or give fewer --trials"
-        )
+    _check_time(seconds, trials, jobs, folds)
     record = Asked(
         command=command, recipe=asked.model_dump(exclude_unset=True), space=found.name,
         parameters={name: parameter.model_dump(exclude_unset=True) for name, parameter in found.parameters.items()},
         trials=trials, budget=seconds, jobs=jobs, threads=threads,
     )  # fmt: skip
-    with quiet(not show_progress), claimed(out or _next_folder(asked.data.source), overwrite) as folder:
+    with quiet(not show_progress):
+        if out is not None:
+            check_free(out, overwrite)
         held.write()
         record = record.model_copy(update={"folds": _folds(folds, asked, record)})
+        _check_time(seconds, trials, jobs, record.folds)
+    with quiet(not show_progress), claimed(out or _next_folder(asked.data.source), overwrite) as folder:
         write_group(folder, {"title": f"tuned on {Path(asked.data.source).name}", "command": command}, {})
         return _search(write_asked(folder, record), started, on)
+
+
+def _check_time(seconds: float | None, trials: int | None, jobs: int, folds: int | None) -> None:
+    """Whether a run of a trial has time for more than its start."""
+    folds = folds or 1
+    if seconds and (one := (trial_seconds(seconds, trials, jobs) or 0.0) / folds) < LEAST_SECONDS:
+        what = f"each of the {folds} folds of a trial" if folds > 1 else "a trial"
+        fewer = "--trials or --folds" if folds > 1 else "--trials"
+        raise UsageError(
+            f"a budget of {duration(seconds)} leaves {one:.1g} s for {what}, of which the start is most: raise --budget to "
+            f"{math.ceil(seconds * LEAST_SECONDS / one)}s or more, or give fewer {fewer}"
+        )
 
 
 def _left_to_search(space: Space, given: Collection[str], asked: Recipe) -> Space:
