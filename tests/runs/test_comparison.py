@@ -223,7 +223,9 @@ def test_seeds_of_a_fold_count_once(tmp_path: Path) -> None:
     (found,) = compare(open_sides(groups))
     differences = np.array([-0.03, -0.04, -0.01]) + 1 / N  # of each fold, over its seeds
     t = np.mean(differences) / (np.std(differences, ddof=1) * np.sqrt(1 / 3 + 1 / 2))
-    assert found.difference == pytest.approx(differences.mean()) and found.n == 9
+    assert found.difference == pytest.approx(differences.mean()) and (found.paired_by, found.n) == ("folds", 3)
+    assert "Over 3 folds, each the mean of 3 runs, vit_nano is" in found.sentence
+    assert "more --seeds beside --folds may tell" in found.sentence
     assert found.p == pytest.approx(2 * scipy.stats.t.sf(abs(t), 2), abs=2e-3)
 
 

@@ -226,6 +226,15 @@ def test_more_seeds_on_the_same_draws_narrow_no_band_of_a_page(tmp_path: Path) -
     assert curves(seeds=5) == curves(seeds=1) and "Loss in training" in curves(seeds=1)
 
 
+def test_a_page_says_what_its_intervals_are_over(tmp_path: Path) -> None:
+    def page(levels: Mapping[str, Sequence[float]]) -> str:
+        return write_page(Opened("t", ALONG, make_draws(levels)), tmp_path / "page.html").read_text(encoding="utf-8")
+
+    one_draw = {arm: own[:1] for arm, own in LEVELS.items()}
+    assert "Means over draws" in page(LEVELS) and "over seeds" not in page(LEVELS)
+    assert "Means over seeds" in page(one_draw) and "over draws" not in page(one_draw)
+
+
 def test_an_arm_that_is_above_chance_on_one_draw_only_decides_nothing() -> None:
     record = make_draws({"a": (0.8, 0.81, 0.82), "b": (0.1, 0.15, 0.4)}, scale="paper")
     word, why = status(BETTER, record)

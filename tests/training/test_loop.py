@@ -133,7 +133,7 @@ def test_compiled_model_trains_the_same() -> None:
     if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
         pytest.skip("torch.compile needs a C++ compiler")
     plain, compiled = (
-        [float(tick.loss) for tick in train(training(epochs=1, compile=on, **{"model.kwargs.depth": 1}))]
+        [float(tick.loss) for tick in train(training(epochs=1, lr=1e-3, compile=on, **{"model.kwargs.depth": 1}))]
         for on in (False, True)
     )
     assert compiled == pytest.approx(plain, rel=1e-3)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from smallvit.errors import RunError
 
 REPLICATES = ("seed", "fold", "draw")
+OfRun = TypeVar("OfRun")
 
 
 class Place(NamedTuple):
@@ -72,6 +73,26 @@ def place_named(folder: str) -> Place | None:
     seed, fold = (None if digits is None else int(digits) for digits in match.groups())
     place = Place(seed=seed, fold=fold)
     return place if place.axes and place.folder == folder else None
+
+
+def once_for_its_images(values: Mapping[Place, OfRun]) -> tuple[list[list[OfRun]], str]:
+    """What an interval may count, and its word: runs on one fold, or one draw of the training images, are together.
+
+    They share the images that train and those that judge, so they are not independent. Where all have the same images, each
+    run counts for itself.
+    """
+    by_images: dict[Place, list[OfRun]] = {}
+    for place, value in values.items():
+        by_images.setdefault(Place(fold=place.fold, draw=place.draw), []).append(value)
+    if len(by_images) < 2:
+        return [[value] for value in values.values()], "seed"
+    return list(by_images.values()), replicate_word(by_images)
+
+
+def means_over_images(values: Mapping[Place, float]) -> tuple[list[float], str]:
+    """The value of each run; or, where there are several folds or draws, the mean of each."""
+    together, word = once_for_its_images(values)
+    return [sum(own) / len(own) for own in together], word
 
 
 # ---- in words ----------------------------------------------------------------------------------------

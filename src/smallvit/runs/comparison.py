@@ -25,7 +25,7 @@ from smallvit.evaluation.measures import paired_interval
 from smallvit.evaluation.statistics import clustered_difference, mcnemar, mean_interval, paired_share, rounding
 from smallvit.planning.explanation import brief
 from smallvit.recipe import flat
-from smallvit.runs.axes import Place, in_order, listed, replicate_word
+from smallvit.runs.axes import Place, in_order, listed, means_over_images, replicate_word
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.members import Member, final_members, is_group, replicate_of
 from smallvit.runs.paired import Pair, same_images
@@ -36,6 +36,7 @@ MOST_SEEDS = 1000
 MOST_TOLD = 5  # keys in which two recipes differ
 FAR_APART = 2  # times as many epochs
 SAME_ANYWAY = {"seed", "threads", "device", "model.init_digest"}  # they make no other method
+FEW_SEEDS, MORE_SEEDS = "--seeds 3 beside --folds may tell.", "more --seeds beside --folds may tell."
 
 GROUPED = (
     "The images come in groups, and images of one group are not independent: intervals and p take each image for itself, "
@@ -53,7 +54,7 @@ class Side(NamedTuple):
 class Comparison(NamedTuple):
     first: str
     second: str
-    paired_by: str  # "seeds", "folds", "runs" (where both differ) or "images"
+    paired_by: str  # "seeds", "folds", "draws" or "images": seeds of one fold count once
     n: int  # of these
     accuracy: tuple[float, float]
     difference: float  # first - second
@@ -193,35 +194,34 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
     a, b = accuracy_S2.mean(0).tolist()
     overlap = overlap_of(both)
     least = rounding(min(len(pair.labels_N) for pair in pairs))
-    difference_F = once_a_fold(accuracy_S2[:, 0] - accuracy_S2[:, 1], both)
-    mean, low, high, p = paired_t(difference_F, overlap, least)
-    word = replicate_word(both)
+    differences, word = _differences(accuracy_S2, both)
+    mean, low, high, p = paired_t(differences, overlap, least)
+    runs_each = len(both) / len(differences)
     left_out = [
         f"; {listed(others)} of {side.name} {'is' if len(others) == 1 else 'are'} left out"
         for side in (first, second)
         if (others := list(side.runs.keys() - set(both)))
     ]
     lead = (
-        f"Over {several(len(both), word)}{' that both have' * bool(left_out)} {_lead(first.name, second.name, mean)} "
+        f"Over {several(len(differences), word)}{f', each the mean of {runs_each:.2g} runs,' * (runs_each > 1)}"
+        f"{' that both have' * bool(left_out)} {_lead(first.name, second.name, mean)} "
         f"(95% interval {_points(low)} to {_points(high)}, {'corrected ' * bool(overlap)}paired t test p {_p(p)}{''.join(left_out)})"
     )
     if p < LEVEL:
         ending = "the difference is real."
     else:
-        more = "--seeds 3 beside --folds may tell." if overlap else _more(accuracy_S2[:, 0] - accuracy_S2[:, 1], word)
+        more = (FEW_SEEDS if runs_each == 1 else MORE_SEEDS) if overlap else _more(np.array(differences), word)
         ending = f"it may be chance; {more}"
     return Comparison(
-        first.name, second.name, f"{word}s", len(both), (a, b), mean, (low, high), p, f"{lead}: {ending}",
+        first.name, second.name, f"{word}s", len(differences), (a, b), mean, (low, high), p, f"{lead}: {ending}",
         _measured_over(pairs, both, overlap),
     )  # fmt: skip
 
 
-def once_a_fold(differences_S: NDArray[np.floating], places: Sequence[Place]) -> list[float]:
-    """Where there are folds, the mean of each: its seeds share the images that train and those that judge, and count as one."""
-    by_fold: dict[int | None, list[float]] = {}
-    for place, difference in zip(places, differences_S.tolist(), strict=True):
-        by_fold.setdefault(place.fold, []).append(difference)
-    return [float(np.mean(own)) for own in by_fold.values()] if len(by_fold) > 1 else differences_S.tolist()
+def _differences(value_S2: NDArray[np.floating], places: Sequence[Place]) -> tuple[list[float], str]:
+    """First less second of what counts for itself (a seed, a fold, a draw), and its word."""
+    each_S = (value_S2[:, 0] - value_S2[:, 1]).tolist()
+    return means_over_images(dict(zip(places, each_S, strict=True)))
 
 
 def _measured_over(pairs: Sequence[Pair], places: Sequence[Place], overlap: float) -> dict[str, dict[str, Any]]:
@@ -232,7 +232,7 @@ def _measured_over(pairs: Sequence[Pair], places: Sequence[Place], overlap: floa
         if not all(name in measured for measured in each):  # a fold that judges one class has no AUROC
             continue
         value_S2 = np.array([[side.value for side in measured[name]] for measured in each])
-        mean, low, high, _ = paired_t(once_a_fold(value_S2[:, 0] - value_S2[:, 1], places), overlap)
+        mean, low, high, _ = paired_t(_differences(value_S2, places)[0], overlap)
         first, second = value_S2.mean(0).tolist()
         found[name] = _record(first, second, mean, (low, high))
     return found

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
 from smallvit.evaluation.statistics import bootstrap_difference, mean_interval, rounding
-from smallvit.runs.axes import Place
+from smallvit.runs.axes import Place, means_over_images, once_for_its_images
 from smallvit.runs.comparison import LEVEL, seeds_needed
 from smallvit.studies.record import Record, RunFacts, right_of
 from smallvit.studies.spec import Claim, Study
 
 ACCURACY = "accuracy"
-OfRun = TypeVar("OfRun")
 
 
 class Test(NamedTuple):
@@ -92,7 +91,7 @@ def difference(record: Record, test: Test) -> Difference | None:
     both = sorted(set.intersection(*(set(one) for one in runs)), key=_order) if runs else []
     values = [_value(test, [one[place] for one in runs]) for place in both]
     pairs = [(place, value) for place, value in zip(both, values, strict=True) if value is not None]
-    means, word = by_draw(dict(pairs))
+    means, word = means_over_images(dict(pairs))
     if len(means) < 2:
         return None
     least = _least(record, test, runs, both)
@@ -128,22 +127,6 @@ def _value(test: Test, runs: Sequence[RunFacts]) -> float | None:
     return values[0] - values[1]
 
 
-def by_draw(values: Mapping[Place, float]) -> tuple[list[float], str]:
-    """What an interval is over: the value of each run, or where there are several draws, the mean of each draw."""
-    together, word = _dependent(values)
-    return [sum(own) / len(own) for own in together], word
-
-
-def _dependent(values: Mapping[Place, OfRun]) -> tuple[list[list[OfRun]], str]:
-    """Runs on one draw of the training images are not independent: they are together where there are several draws."""
-    draws: dict[int | None, list[OfRun]] = {}
-    for place, value in values.items():
-        draws.setdefault(place.draw, []).append(value)
-    if len(draws) < 2:
-        return [[value] for value in values.values()], "seed"
-    return list(draws.values()), "draw"
-
-
 def _least(record: Record, test: Test, runs: Sequence[Mapping[Place, RunFacts]], both: Sequence[Place]) -> float:
     """Points that one difference in accuracy is off, for each side is known to one of its test images only."""
     if test.on != ACCURACY:
@@ -169,7 +152,7 @@ def over_images(record: Record, test: Test, both: Sequence[Place]) -> tuple[floa
         return None
     # Of every test image the share of a draw's runs that have it right: what is drawn again are draws, not their runs.
     first, second = (
-        np.stack([np.mean([right_of(record, run) for run in runs], axis=0) for runs in _dependent(side)[0]])
+        np.stack([np.mean([right_of(record, run) for run in runs], axis=0) for runs in once_for_its_images(side)[0]])
         for side in sides
     )
     low, high = bootstrap_difference(first, second)

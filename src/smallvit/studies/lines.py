@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from smallvit.evaluation.statistics import mean_interval
-from smallvit.studies.differences import by_draw
+from smallvit.runs.axes import means_over_images
 from smallvit.studies.record import Record
 from smallvit.studies.spec import BETWEEN, Study
 
@@ -57,7 +57,7 @@ def lines_of(study: Study, record: Record) -> dict[str, list[Point]]:
     for name in study.asked(record.scale):
         if runs := record.of(name):
             series, label = series_of(study, name)
-            values, _ = by_draw({place: 100 * run.accuracy for place, run in runs.items()})
+            values, _ = means_over_images({place: 100 * run.accuracy for place, run in runs.items()})
             found.setdefault(series, []).append(Point(number(label), tuple(values)))
     return {series: sorted(points) for series, points in found.items()}
 

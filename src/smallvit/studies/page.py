@@ -13,11 +13,12 @@ from smallvit.drawing.svg import SERIES
 from smallvit.evaluation.statistics import mean_interval
 from smallvit.report.page import page_style
 from smallvit.runs.atomic import write_text
-from smallvit.studies.differences import by_draw, differences
+from smallvit.runs.axes import means_over_images
+from smallvit.studies.differences import differences
 from smallvit.studies.lines import lines_of, meetings
 from smallvit.studies.record import Opened, Record
 from smallvit.studies.statuses import statuses
-from smallvit.studies.tables import about, arm_rows, floor_rows, unequal_time
+from smallvit.studies.tables import about, arm_rows, counted, floor_rows, unequal_time
 
 LEVELS = {
     "holds": "good", "fails": "bad", "direction seen at laptop scale": "good", "not decided": "caution",
@@ -39,6 +40,7 @@ def write_page(opened: Opened, out: Path) -> Path:
         study=study,
         record=record,
         about=about(opened),
+        over=counted(record),
         unequal=unequal_time(record, rows),
         claims=[(LEVELS[one.word], one) for one in statuses(study, record, found)],
         rows=rows,
@@ -80,7 +82,7 @@ def _course_panels(record: Record) -> list[dict[str, Any]]:
             each = {place: course for place, course in each.items() if [x for x, _ in course] == epochs}
             if each and len(bands) < SERIES:
                 at = [{place: course[i][1] for place, course in each.items()} for i in range(len(epochs))]
-                values = [mean_interval(by_draw(own)[0]) for own in at]
+                values = [mean_interval(means_over_images(own)[0]) for own in at]
                 bands.append(Band(arm, [x + 1 for x in epochs], *_bounds(values), series=len(bands) + 1))
         if bands:
             percent = key == "val_accuracy"

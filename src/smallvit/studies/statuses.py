@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 from smallvit.console import several
 from smallvit.evaluation.statistics import mean_interval, wilson
+from smallvit.runs.axes import means_over_images
 from smallvit.runs.comparison import LEVEL
-from smallvit.studies.differences import ACCURACY, Difference, Test, by_draw, differences, tests_of
+from smallvit.studies.differences import ACCURACY, Difference, Test, differences, tests_of
 from smallvit.studies.record import Record
 from smallvit.studies.spec import Claim, Study
 
@@ -126,7 +127,7 @@ def decides_nothing(study: Study, record: Record, arm: str, on: str = ACCURACY) 
     by_place, floors = record.of(arm), record.floors_of(arm)
     chance = floors.get("majority", {}).get("accuracy")
     if chance is not None and on == ACCURACY:
-        mean, low, _ = mean_interval(by_draw({place: run.accuracy for place, run in by_place.items()})[0])
+        mean, low, _ = mean_interval(means_over_images({place: run.accuracy for place, run in by_place.items()})[0])
         if len(by_place) < 2:
             (run,) = by_place.values()
             low = wilson(run.accuracy * record.tests_of(run), record.tests_of(run))[0]

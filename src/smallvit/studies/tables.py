@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from smallvit.evaluation.statistics import mean_interval, wilson
-from smallvit.studies.differences import Difference, Test, by_draw, differences, mean_seconds
+from smallvit.runs.axes import means_over_images, once_for_its_images
+from smallvit.studies.differences import Difference, Test, differences, mean_seconds
 from smallvit.studies.record import ArmFacts, Opened, Record
 from smallvit.studies.spec import BETWEEN, Study
 from smallvit.studies.statuses import Status, statuses
@@ -45,7 +46,7 @@ def _row(study: Study, record: Record, arm: str) -> ArmRow:
     by_place, facts = record.of(arm), record.arms.get(arm)
     accuracy = {place: 100 * run.accuracy for place, run in by_place.items()}
     runs = list(by_place.values())
-    mean, low, high = mean_interval(by_draw(accuracy)[0])
+    mean, low, high = mean_interval(means_over_images(accuracy)[0])
     if len(runs) == 1:
         n = record.tests_of(runs[0])
         low, high = (100 * end for end in wilson(runs[0].accuracy * n, n))
@@ -76,6 +77,11 @@ def floor_rows(record: Record) -> list[tuple[str, float]]:
                 fitted = f" ({floor['why']})" if "images" in floor.get("why", "") else ""
                 found.append((f"{floor['label']}{of}{fitted}", 100 * floor["accuracy"]))
     return found
+
+
+def counted(record: Record) -> str:
+    """What intervals are over: seeds, or draws of the training images where there are several."""
+    return f"{once_for_its_images({place: None for arm in record.arms for place in record.of(arm)})[1]}s"
 
 
 def length_words(record: Record) -> str:
@@ -132,7 +138,7 @@ def markdown(opened: Opened) -> str:
             f"| {row.arm} | {theirs} | {row.ours} | {row.n} | {row.epochs} | {row.cpu_seconds:.0f} | {row.parameters:,} |"
         )
     lines += [f"| *{label}* | | {value:.1f} | | | | |" for label, value in floor_rows(record)]
-    lines += _difference_table(compared)
+    lines += _difference_table(compared, counted(record))
     if record.failed:
         lines += ["", "Failed:", *(f"- {name}: {why}" for name, why in record.failed.items())]
     return "\n".join(lines)
@@ -148,12 +154,12 @@ def _claims_table(found: Sequence[Status]) -> list[str]:
     return ["| | claim | published | status | what was seen |", "|---|---|---|---|---|", *rows, ""]
 
 
-def _difference_table(found: dict[Test, Difference]) -> list[str]:
+def _difference_table(found: dict[Test, Difference], over: str) -> list[str]:
     if not found:
         return []
     lines = [
         "",
-        "| difference | n | points (95 %, t) | 95 % over seeds and test images | p | Holm's p |",
+        f"| difference | n | points (95 %, t) | 95 % over {over} and test images | p | Holm's p |",
         "|---|---|---|---|---|---|",
     ]
     for one in found.values():
