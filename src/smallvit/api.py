@@ -265,10 +265,11 @@ def resume(
 ) -> list[Run]:  # fmt: skip
     """Go on with a run, or with all unfinished runs of a group, to the result it would have had anyway.
 
-    `jobs` of several runs at once: where nothing is said, as many as they were planned for. `data` is where its images are now,
-    if they were moved. `wait` for a process that is at work on it, instead of refusing.
+    `jobs` of several runs at once, else as planned; `data`: where moved images are; `wait` for a process at work, else refuse.
     """
     folder = Path(folder)
+    if log is not None and (is_study(folder) or is_group(folder)):
+        raise UsageError(f"--log works with a single run, and {folder} holds several: leave it out")
     with quiet(not show_progress), patient() if wait else nullcontext():
         if is_study(folder):
             return [Run(path) for path in finished_runs(resume_study(folder, jobs, on, data))]

@@ -98,6 +98,26 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     fails(run_here("curve", photos, "--test", "none", "--epochs", "1", "--model", "vit_pico"), 2, "needs a test part")
 
 
+def test_epochs_may_come_as_a_setting(tmp_path: Path) -> None:
+    photos = make_folder(tmp_path / "photos", {"cat": 20, "dog": 20})
+    found = smallvit.curve(
+        photos, model="vit_pico", settings={"epochs": 1}, batch_size=8, threads=1, shares=(0.5, 1), seeds=1,
+        out=tmp_path / "c", show_progress=False,
+    )  # fmt: skip
+    runs = [Run(tmp_path / "c" / f"share-{share}-seed-0").recipe for share in ("0.5", "1")]
+    assert len(found.points) == 2 and all(recipe.budget is None for recipe in runs) and runs[1].epochs == 1
+
+
+def test_the_images_may_be_a_named_set_or_come_by_lists(tmp_path: Path) -> None:
+    fails(run_here("curve", "cifar10", "--data-dir", tmp_path), 1, str(tmp_path), "--download")
+    photos = make_folder(tmp_path / "photos", {"cat": 4, "dog": 4})
+    fails(run_here("curve", photos, "--lists", "absent.txt"), 2, "absent.txt")
+
+
+def test_a_log_is_of_a_single_run(folder: Path) -> None:
+    fails(run_here("resume", folder, "--log", "tensorboard"), 2, "--log works with a single run")
+
+
 def test_another_subset_of_the_same_training_part(tmp_path: Path) -> None:
     images = open_source(str(make_folder(tmp_path / "photos", {"cat": 20, "dog": 20}))).load(12, "crop", 3, 255)
     first, same, other = (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import smallvit
-from helpers import Outcome, ends_well, fails, run_here, write_npz
+from helpers import Outcome, ends_well, fails, make_folder, run_here, write_npz
 from smallvit import Run
 from smallvit.runs.executor import STOPPED, Exit
 from smallvit.tuning.folder import Asked, open_tuning, write_asked
@@ -103,9 +103,10 @@ def test_the_default_is_first_and_the_best_is_trained_on_all_but_the_test_part(t
 
 def test_the_recipe_is_one_that_train_takes(tuned: tuple[Path, Outcome], tmp_path: Path) -> None:
     path, outcome = tuned
-    assert outcome.out.splitlines()[-1] == f"recipe: smallvit train digits --recipe {path / 'best.toml'}"
+    assert outcome.out.splitlines()[-1] == f"recipe: smallvit train digits --per-class 6 --recipe {path / 'best.toml'}"
     tree = tomllib.loads((path / "best.toml").read_text())
     assert "smallvit.tune" not in tree["about"]["source"] or "trial" in tree["about"]["description"]
+    assert tree["about"]["description"].endswith("% of the validation images.")
     assert "source" not in tree["data"] and "per_class" not in tree["data"]
     best = max(open_tuning(path).trials(), key=lambda trial: trial.accuracy or 0)
     recipe = smallvit.make_recipe(path / "best.toml")
@@ -244,6 +245,37 @@ def test_what_folds_have_judged_trains_the_final_model(here: dict[str, int], tmp
     parts = [Run(tmp_path / "t" / name).read("split.json")["parts"] for name in ("trial-000-fold-0", "final")]
     judged = {*parts[0]["train"]["rows"], *parts[0]["left_out"]["rows"]}
     assert {*parts[1]["train"]["rows"]} == judged and len(judged) == 24
+    about = tomllib.loads((tmp_path / "t" / "best.toml").read_text())["about"]
+    assert about["description"].endswith("of the images that its 2 folds left out.")
+
+
+def test_the_final_model_selects_by_nothing_where_the_images_that_selected_train_it(
+    here: dict[str, int], tmp_path: Path
+) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text('["objective.label_smoothing"]\nchoices = [0.0, 0.1]\n')
+    words = (*WORDS[:3], "2", *WORDS[4:], "--model", "vit_pico", "--set", "select=best", "--space", space)
+    outcome = run_here(*words, "--out", tmp_path / "t")
+    ends_well(outcome)
+    assert "select = last for the final model" in outcome.err
+    runs = [Run(tmp_path / "t" / name) for name in ("trial-000", "trial-001", "final")]
+    assert [run.recipe.select for run in runs] == ["best", "best", "last"]
+
+
+def test_groups_stay_together_in_trials_and_in_the_final_model(here: dict[str, int], tmp_path: Path) -> None:
+    photos = make_folder(tmp_path / "photos", {"cat": 24, "dog": 24})
+    space = tmp_path / "space.toml"
+    space.write_text('["objective.label_smoothing"]\nchoices = [0.0, 0.1]\n')
+    words = ("--trials", "2", "--epochs", "1", "--jobs", "1", "--threads", "1", "--folds", "2", "--model", "vit_pico")
+    groups = r"\d(?=\.png)"  # by the last digit of their names
+    outcome = run_here("tune", photos, *words, "--groups", groups, "--space", space, "--out", tmp_path / "t")
+    ends_well(outcome)
+    assert tomllib.loads((tmp_path / "t" / "best.toml").read_text())["data"]["groups"] == groups
+    group_of_row = [path.stem[-1] for path in sorted(photos.rglob("*.png"))]
+    for name, kinds in (("trial-000-fold-0", ("train", "left_out")), ("final", ("train", "test"))):
+        parts = Run(tmp_path / "t" / name).read("split.json")["parts"]
+        seen = [{group_of_row[row] for row in parts[kind]["rows"]} for kind in kinds]
+        assert all(seen) and not seen[0] & seen[1]
 
 
 @pytest.mark.slow
@@ -281,6 +313,8 @@ def test_a_damaged_file_of_a_search_is_named(tuned: tuple[Path, Outcome], tmp_pa
     (("--budget", "20s", "--recipe", "lu2022-cifar", "--folds", 5), "or give fewer --trials"),  # a recipe's own epochs are none that were given
     (("--recipe", "pretrain-simclr", "--trials", "3"), "has no classifier"),
     (("--budget", "soon"), "no duration"),
+    (("--set", "pretrain.method=simclr", "--model", "vit_pico", "--trials", "3"), "tune trains its trials in one stage: leave out pretrain"),
+    (("--set", "aux.teacher.run=auto", "--model", "vit_pico", "--trials", "3"), "tune trains its trials in one stage: leave out teacher"),
     (("--set", "data.folds=3", "--trials", "3"), "give --folds 3 to tune instead"),
     (("--trials", "3", *ALL_OF_SMALL), "the space small has only what was given"),
 ])  # fmt: skip

@@ -22,7 +22,7 @@ from smallvit.amount.shares import (
 )
 from smallvit.console import quiet, say
 from smallvit.data.kept import Data, hold
-from smallvit.planning.flags import make_recipe
+from smallvit.planning.flags import given_keys, make_recipe
 from smallvit.runs.atomic import write_text
 from smallvit.runs.folder import check_free
 from smallvit.runs.group import claimed_group
@@ -45,7 +45,7 @@ def curve(
     shares, seeds = checked(shares, seeds)
     with quiet(not show_progress):
         held = hold(data, out)
-        if budget is None and flags.get("epochs") is None:
+        if budget is None and "epochs" not in given_keys(settings, flags):
             budget = USUAL_BUDGET
         asked = make_recipe(recipe, settings, data=held.source, budget=budget, **flags)
         check(asked)

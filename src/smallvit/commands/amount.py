@@ -14,7 +14,7 @@ from smallvit.errors import UsageError
 
 
 @takes(
-    "data budget shares seeds model out img_size in_chans fit epochs batch_size lr val test per_class groups recipe settings seed "
+    "data data_dir download lists budget shares seeds model out img_size in_chans fit epochs batch_size lr val test per_class groups recipe settings seed "
     "jobs on device threads precision overwrite as_json quiet",
     budget=flag(str, "Time for all runs together, e.g. 20m (the default where no --epochs are given)."),
     shares=flag(str, "Of the training images, with commas; default 0.125,0.25,0.5,1."),

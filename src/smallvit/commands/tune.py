@@ -12,9 +12,11 @@ from smallvit.commands.early import refuse_data
 from smallvit.commands.options import Spec, announce, asked_for, flag, show_results, takes
 from smallvit.console import tell
 
+SAME_IMAGES = ("data_dir", "lists", "val", "test", "per_class", "fraction")  # best.toml leaves them to the command
+
 
 @takes(
-    "data data_dir download lists budget trials folds space model out img_size in_chans fit epochs val test per_class fraction recipe settings seed "
+    "data data_dir download lists budget trials folds space model out img_size in_chans fit epochs val test per_class fraction groups recipe settings seed "
     "jobs on device threads precision overwrite quiet",
     budget=flag(str, "Time for all trials and the final model, e.g. 2h; default 30m where no --trials are given."),
     trials=flag(int, "Stop after so many trials; the default recipe is the first."),
@@ -38,4 +40,6 @@ def tune(**given: Any) -> None:
         tell(f"{verdict.word}. {verdict.text}")
     show_results([api.Run(tuned.final.path)], tuned.folder / "report.html", given["quiet"])
     if not given["quiet"]:
-        tell(f"recipe: smallvit train {shlex.quote(given['data'])} --recipe {tuned.recipe}")
+        same = {"--" + name.replace("_", "-"): given[name] for name in SAME_IMAGES if given[name] is not None}
+        words = [given["data"], *(str(word) for pair in same.items() for word in pair), "--recipe", str(tuned.recipe)]
+        tell(f"recipe: smallvit train {shlex.join(words)}")

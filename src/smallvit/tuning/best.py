@@ -23,8 +23,10 @@ def write_best(tuning: Tuning, best: Trial) -> None:
     kept = {key: value for key, value in asked.items() if key not in NOT_FOUND}
     settings = stored_trial(tuning.trial(best.number)).settings
     number = f"trial {best.number} of {len(tuning.trials())}"
+    folds = tuning.asked.folds
+    judged_by = f"the images that its {folds} folds left out" if folds else "the validation images"
     about = {
-        "description": f"Found by tuning: {number}, {best.accuracy:.1%} of the validation images.",
+        "description": f"Found by tuning: {number}, {best.accuracy:.1%} of {judged_by}.",
         "source": f"{tuning.asked.command}; space {tuning.asked.space}",
     }
     lines = ["[about]", *(f"{key} = {json.dumps(text, ensure_ascii=False)}" for key, text in about.items())]

@@ -13,6 +13,7 @@ from smallvit.errors import SmallvitError, UsageError, ran_out
 from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, make_plan
+from smallvit.planning.stages import stages_of
 from smallvit.recipe import Recipe, flat, with_settings
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
@@ -129,6 +130,10 @@ class Trials:
             recipe = trial_recipe(tuning, settings)
             with quiet():
                 plan = as_asked(make_plan(recipe, Clock(time.monotonic(), turns=1), with_floors=False), tuning, number)
+            if stages := [stage.name for stage in stages_of(plan.recipe)]:
+                raise UsageError(
+                    f"tune trains its trials in one stage, and this recipe has another before it: {', '.join(stages)}"
+                )
         except (SmallvitError, MemoryError, RuntimeError) as error:
             if not number or not (isinstance(error, SmallvitError) or ran_out(error)):
                 raise

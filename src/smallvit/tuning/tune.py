@@ -21,6 +21,7 @@ from smallvit.planning.cut_short import most_trials
 from smallvit.planning.flags import given_keys, make_recipe
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import make_plan, show_plan
+from smallvit.planning.stages import stages_of
 from smallvit.recipe import Recipe, flat, with_settings
 from smallvit.recipes.durations import parse_duration
 from smallvit.runs.axes import Place
@@ -154,6 +155,8 @@ def _check(asked: Recipe, trials: int | None, folds: int | None) -> None:
         raise UsageError(
             f"tune judges by accuracy, and {asked.objective.name} has no classifier: tune supervised training"
         )
+    if stages := [stage.name for stage in stages_of(asked)]:
+        raise UsageError(f"tune trains its trials in one stage: leave out {', '.join(stages)}")
     if asked.data.folds:
         raise UsageError(f"data.folds = {asked.data.folds}: give --folds {asked.data.folds} to tune instead")
     if folds is not None and folds < 1:
@@ -268,6 +271,9 @@ def _plan_final(tuning: Tuning, best: Trial, spent: float) -> None:
         always["data.train_on"] = "train+val"
     if isinstance(judged_by, str) and judged_by != "val":
         always["data.val"] = judged_by  # a part of another name is not for training
+    if always["data.val"] == "none" and (settings.get("select") or tuning.recipe.select) == "best":
+        always["select"] = "last"
+        say("select = last for the final model: the images that selected in the trials train it")
     if asked.budget:
         always["budget"] = max(asked.budget - spent, FINAL_SHARE / 2 * asked.budget)
     recipe = with_settings(trial_recipe(tuning, settings), always)
