@@ -19,7 +19,7 @@ from contest_page import Seeds, runs_of, show
 from smallvit.evaluation.statistics import mean_interval
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-STORES = ["contest.json", "attention.json", "contest-900.json", "contest-3600.json"]
+STORES = ["contest.json", "attention.json", "contest-900.json", "attention-900.json", "contest-3600.json"]
 ROWS = ["first50", "cifar200", "cifar1000", "flowers"]
 SIDES = {"flowers": 64}  # px, where it is not 32
 

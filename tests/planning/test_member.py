@@ -11,7 +11,7 @@ import smallvit
 from smallvit.errors import UsageError
 from smallvit.planning import room
 from smallvit.planning.choices import Choices
-from smallvit.planning.member import ENOUGH, WIDER, choose_member
+from smallvit.planning.member import ENOUGH, WIDER, about_attention, choose_member
 from smallvit.planning.plan import Plan, make_plan, prepare
 from smallvit.recipe import resolved
 from smallvit.training.budget import StepCost
@@ -114,3 +114,15 @@ def test_a_wider_member_sees_fewer_images_so_that_the_time_is_about_the_same(mon
     assert many.recipe.model.name == "conv_micro"
     [why] = reasons(many, "epochs")
     assert "about 105,263 images seen" in why and many.recipe.epochs == 35
+
+
+@pytest.mark.parametrize(("images", "seconds", "cell"), [
+    (400, 200, "CIFAR-10, 500 images, 240 s"), (2_000, 1_000, "CIFAR-10, 2,000 images, 900 s"), (60_000, 240, "CIFAR-10, 10,000 images, 240 s"),
+])  # fmt: skip
+def test_what_attention_brought_is_told_of_the_nearest_measurement(images: int, seconds: float, cell: str) -> None:
+    assert cell in about_attention(images, seconds)
+
+
+def test_that_there_is_no_attention_is_told_where_it_was_left_out() -> None:
+    [why], [with_it] = (reasons(planned(model=model), "model.name") for model in ("conv", "hybrid"))
+    assert "without attention, which nearest to this brought" in why and "attention" not in with_it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -21,6 +22,9 @@ class Measured(Section):
     seeds: Annotated[int, Field(ge=1)]
     model: str = ""  # empty: that of the lever, or of the default
     images: str
+    count: Annotated[int, Field(ge=1)] | None = (
+        None  # of the training images, where the nearest measurement is asked for
+    )
     seconds: Annotated[float, Field(gt=0)]
     source: str
     note: str = ""
@@ -98,6 +102,18 @@ def gains(setting: str, model: str) -> list[Gain]:
         if measured.model == model and measured.is_gain
     ]
     return sorted(found, key=lambda gain: -gain.measured.points)
+
+
+def nearest(setting: str, value: Any, count: int, seconds: float) -> Measured | None:
+    """What the lever that this value switches on brought on about as many images in about as much time: by the ratios of both."""
+    found = [
+        (abs(math.log(measured.count / count)) + abs(math.log(measured.seconds / seconds)), measured)
+        for lever in levers()
+        if lever.setting == setting and value in lever.used
+        for measured in lever.measured
+        if measured.count is not None
+    ]
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 @cache

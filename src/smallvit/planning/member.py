@@ -4,13 +4,15 @@ It is left to us where no model is named (`auto`), or a kind of the family alone
 
 A wider member learns more from an image that it has seen, and sees fewer of them in the same time. Measured on 500 and
 2,000 images in two and four minutes (docs/decisions/006-default.md): where every image is seen about 25 times or more,
-the wider one is as good or better. Attention costs up to a point there, so none is taken.
+the wider one is as good or better. Attention gained nothing wherever it was measured, so none is taken; what it brought
+nearest to these images and this time is told.
 """
 
 from __future__ import annotations
 
 from smallvit.models.aliases import HYBRID_KINDS, HYBRIDS
 from smallvit.planning.choices import Choices
+from smallvit.planning.evidence import nearest
 from smallvit.recipe import Recipe
 from smallvit.training.budget import StepCost
 from smallvit.training.loop import Training
@@ -20,6 +22,7 @@ SAMPLES_GPU = 4_000_000
 ENOUGH = 25  # times that every image is seen
 SMALLEST = "nano"
 WIDER = {"micro": 1.9, "tiny": 2.9}  # what their steps take, to one of the smallest
+WITH_ATTENTION = tuple(name for name in HYBRIDS if name.startswith("hybrid"))
 LEAST_SIZE = 16  # px: below, two stages are enough, and no other width was measured
 
 
@@ -37,15 +40,25 @@ def choose_member(choices: Choices, training: Training, cost: StepCost, seconds:
     """
     seen = seconds / (len(training.loader) * cost.seconds[1])
     fitting = [size for size, dearer in WIDER.items() if seen / dearer >= ENOUGH]
+    smallest = choices["model.timm_name"]
+    about = "" if smallest in WITH_ATTENTION else about_attention(len(training.loader.rows), seconds)
     if not fitting:
+        why = f"the smallest of the family, as a wider one would see every image less than {ENOUGH} times in the time"
+        choices.record("model.name", choices["model.name"], why + about)
         return False
     times = f"about {seen / WIDER[fitting[-1]]:.0f} times"
-    widest = choices["model.timm_name"].replace(SMALLEST, fitting[-1])
+    widest = smallest.replace(SMALLEST, fitting[-1])
     choices.record(
-        "model.name", widest, f"the widest that sees every image {ENOUGH} times or more in the time: {times}"
+        "model.name", widest, f"the widest that sees every image {ENOUGH} times or more in the time: {times}{about}"
     )
     choices.record("model.timm_name", widest, f"what {widest} means at {choices['data.img_size']} px")
     return True
+
+
+def about_attention(images: int, seconds: float) -> str:
+    """What it brought where that was measured nearest to these images and this time: why none is taken."""
+    measured = nearest("model.name", WITH_ATTENTION[0], images, seconds)
+    return f"; without attention, which nearest to this brought {measured}" if measured else ""
 
 
 def usual_samples(choices: Choices) -> int:

@@ -114,7 +114,7 @@ def _check_time(seconds: float | None, trials: int | None, jobs: int, folds: int
         what = f"each of the {folds} folds of a trial" if folds > 1 else "a trial"
         fewer = "--trials or --folds" if folds > 1 else "--trials"
         raise UsageError(
-            f"a budget of {duration(seconds)} leaves {one:.1g} s for {what}, of which the start is most: raise --budget to "
+            f"a budget of {duration(seconds)} leaves {one:.1f} s for {what}, of which the start is most: raise --budget to "
             f"{math.ceil(seconds * LEAST_SECONDS / one)}s or more, or give fewer {fewer}"
         )
 
