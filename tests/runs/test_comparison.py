@@ -188,12 +188,17 @@ def test_what_else_differs_is_told(tmp_path: Path) -> None:
     assert second.caution.startswith("They differ in epochs (5 and 9), optimizer.lr (0.01 and 0.1): which of these")
 
 
-def test_in_the_same_time_one_may_have_far_fewer_epochs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "open_epochs", [{}, {"epochs": "auto"}]
+)  # of the default, and of a recipe with epochs of its own
+def test_in_the_same_time_one_may_have_far_fewer_epochs(open_epochs: dict[str, str], tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, np.arange(N) < 300, seed=seed) for seed, name in enumerate("abc")]
     for run, epochs in zip(runs, (30, 3, 25), strict=True):
         stored = json.loads((run / "recipe.json").read_text())
         settled = stored["resolved"] | {"budget": 60.0, "epochs": epochs}
-        (run / "recipe.json").write_text(json.dumps(stored | {"asked": {"budget": 60.0}, "resolved": settled}))
+        (run / "recipe.json").write_text(
+            json.dumps(stored | {"asked": {"budget": 60.0} | open_epochs, "resolved": settled})
+        )
     fewer, like = compare(open_sides(runs))
     assert "for 30 epochs" in fewer.caution and "for 3 epochs" in fewer.caution and not like.caution
 

@@ -250,7 +250,12 @@ def about_part(part: str | None, classes: bool = True, select: str | None = None
     if part == "val":
         chose = "The validation images chose the weights: the number flatters."
         if select != "best":
-            chose = "The validation images chose nothing." if select else "Where select = best, they chose the weights."
+            weights = (
+                "The validation images did not choose the weights"
+                if select
+                else "Where select = best, they chose the weights"
+            )
+            chose = f"{weights}; where settings were chosen by them, the number flatters."
         return Verdict("caution", "Measured on validation images", f"There was no test part. {chose}")
     text = f"There was no test part: accuracy on {PART_WORDS.get(part, part)} says little about new images."
     return Verdict("bad", f"Measured on {PART_WORDS.get(part, part)}", text)
