@@ -114,6 +114,12 @@ def test_the_images_may_be_a_named_set_or_come_by_lists(tmp_path: Path) -> None:
     fails(run_here("curve", photos, "--lists", "absent.txt"), 2, "absent.txt")
 
 
+def test_two_shares_are_told_before_the_start_to_be_too_few(tmp_path: Path) -> None:
+    photos = make_folder(tmp_path / "photos", {"cat": 10, "dog": 10})
+    words = ("--shares", "0.5,1", "--test", "none", "--epochs", "1", "--model", "vit_pico", "--threads", "1")
+    fails(run_here("curve", photos, *words), 2, "2 shares cannot tell what more images would bring: it takes 3")
+
+
 def test_a_log_is_of_a_single_run(folder: Path) -> None:
     fails(run_here("resume", folder, "--log", "tensorboard"), 2, "--log works with a single run")
 

@@ -255,6 +255,12 @@ def test_only_runs_that_judged_the_same_images_are_paired_by_image() -> None:
     assert difference(record, Asked("better", ("a", "b"))).images is None  # type: ignore[union-attr]
 
 
+def test_one_run_a_point_gives_no_interval_of_where_lines_meet() -> None:
+    lines = {"a": [Point(100, (60.0,)), Point(1000, (62.0,))], "b": [Point(100, (59.0,)), Point(1000, (63.0,))]}
+    (found,) = meetings(lines)
+    assert found.x == pytest.approx(316, abs=1) and math.isnan(found.low) and math.isnan(found.high)
+
+
 def test_lines_meet_between_the_amounts_where_the_difference_changes_its_sign() -> None:
     assert meeting([100, 400], [-1.0, 1.0]) == pytest.approx(200)
     assert meeting([100, 400], [1.0, 2.0]) is None

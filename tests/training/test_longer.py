@@ -140,3 +140,14 @@ def test_what_cannot_change(origin: smallvit.Run, tmp_path: Path) -> None:
     (tmp_path / "group" / "group.json").write_text("{}")
     with pytest.raises(UsageError, match="it is a group; give one of its runs"):
         smallvit.train_longer(tmp_path / "group", epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("length", "warmup"), [({"epochs": 3}, 0.6), ({"epochs": 20}, 2.0), ({"budget": 60.0}, "auto")]
+)
+def test_a_warm_up_of_another_length_is_cut(length: dict[str, float], warmup: object, tmp_path: Path) -> None:
+    run = smallvit.train(
+        "digits", model="vit_pico", per_class=4, epochs=3, threads=1, settings={"schedule.warmup_epochs": 2.0},
+        out=tmp_path / "a", show_progress=False,
+    )  # fmt: skip
+    assert ask_longer(run.path, length)[1].schedule.warmup_epochs == warmup

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from smallvit.amount.law import LEAST_SHARES
 from smallvit.amount.page import write_page
 from smallvit.amount.shares import (
     FILE,
@@ -20,7 +21,7 @@ from smallvit.amount.shares import (
     read_curve,
     run_shares,
 )
-from smallvit.console import quiet, say
+from smallvit.console import quiet, say, warn
 from smallvit.data.kept import Data, hold
 from smallvit.planning.flags import given_keys, make_recipe
 from smallvit.runs.atomic import write_text
@@ -44,6 +45,8 @@ def curve(
     check_place(on)
     shares, seeds = checked(shares, seeds)
     with quiet(not show_progress):
+        if len(shares) < LEAST_SHARES:
+            warn(f"{len(shares)} shares cannot tell what more images would bring: it takes {LEAST_SHARES}")
         held = hold(data, out)
         if budget is None and "epochs" not in given_keys(settings, flags):
             budget = USUAL_BUDGET

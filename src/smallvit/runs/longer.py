@@ -11,6 +11,7 @@ import torch
 from smallvit.console import say, several
 from smallvit.errors import RunError, UsageError
 from smallvit.planning.choices import Choice
+from smallvit.planning.flags import longest_warmup
 from smallvit.planning.length import Clock
 from smallvit.planning.moved import check_same_images, current_place, moved_to
 from smallvit.planning.plan import Prepared, prepare
@@ -60,6 +61,9 @@ def ask_longer(folder: str | Path, changes: Mapping[str, Any]) -> tuple[RunFolde
     before = flat(validate(run.read("recipe.json", "asked")["asked"]).model_dump())
     lengths: dict[str, Any] = {"epochs": "auto", "steps": None, "replan": None, "budget": None}
     lengths |= {key: before[key] for key in ("eval_every", "schedule.warmup_epochs")}
+    if (warmup := before["schedule.warmup_epochs"]) != "auto":  # as for a recipe in a run of another length
+        epochs = changes.get("epochs")
+        lengths["schedule.warmup_epochs"] = "auto" if epochs is None else min(warmup, longest_warmup(epochs))
     asked = recipe.model_copy(update={
         "data": recipe.data.model_copy(update=moved_to(recipe.data, current_place(run))._asdict()),
         "model": recipe.model.model_copy(update={"init": "", "init_digest": ""}),

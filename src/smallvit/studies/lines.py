@@ -88,6 +88,8 @@ def meeting(xs: Sequence[float], differences: Sequence[float]) -> float | None:
 
 
 def _spread(xs: Sequence[float], first: Sequence[Point], second: Sequence[Point]) -> tuple[float, float]:
+    if any(len(point.values) < 2 for point in (*first, *second)):
+        return math.nan, math.nan  # one run says nothing of others
     random = np.random.default_rng(0)
     found = []
     for _ in range(DRAWS):
