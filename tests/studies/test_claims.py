@@ -86,6 +86,10 @@ def test_a_model_at_chance_decides_nothing() -> None:
     record = make_record({"a": (0.4, 0.41, 0.42), "b": (0.08, 0.09, 0.11)}, epochs=100, scale="paper")
     word, why = status(BETTER, record, epochs_published=100)
     assert word == "not decided" and "b is not above chance" in why and "decides nothing" in why
+    for key, run in record.runs.items():
+        run.measured = {"near": 0.3 if key.startswith("a") else 0.2 + 0.001 * int(key[-1])}
+    of_layers = status({**BETTER, "on": "near"}, record, epochs_published=100, measures={"near": "locality.near"})
+    assert of_layers[0] == "not decided" and "b is not above chance" in of_layers[1], "whatever is measured of it"
 
 
 def test_a_hundredth_of_the_published_epochs_decides_nothing() -> None:

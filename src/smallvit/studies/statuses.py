@@ -70,7 +70,7 @@ def decide(study: Study, record: Record, claim: Claim, found: Mapping[Test, Diff
         )
         return Status(claim, "not decided", f"{what}; nothing is known of the chance in one", own)
     told = "; ".join(in_words(one) for one in own)
-    if weak := [why for arm in claim.arms for why in decides_nothing(study, record, arm, claim.on)]:
+    if weak := [why for arm in claim.arms for why in decides_nothing(study, record, arm)]:
         return Status(
             claim, "not decided", f"{'; '.join(dict.fromkeys(weak))}: that decides nothing. Seen: {told}", own
         )
@@ -121,12 +121,12 @@ def is_comparable(study: Study, record: Record, claim: Claim) -> bool:
     return all(share >= ENOUGH_SHARE for arm in claim.arms for share, _ in _shares(study, record, arm))
 
 
-def decides_nothing(study: Study, record: Record, arm: str, on: str = ACCURACY) -> list[str]:
+def decides_nothing(study: Study, record: Record, arm: str) -> list[str]:
     """Why a result of this arm says nothing of the claim; empty where it may."""
     found = []
     by_place, floors = record.of(arm), record.floors_of(arm)
     chance = floors.get("majority", {}).get("accuracy")
-    if chance is not None and on == ACCURACY:
+    if chance is not None:  # whatever is measured: layers of a model that has learned nothing are no finding
         mean, low, _ = mean_interval(means_over_images({place: run.accuracy for place, run in by_place.items()})[0])
         if len(by_place) < 2:
             (run,) = by_place.values()
