@@ -359,6 +359,84 @@ def test_what_cannot_be_asked_is_named(tmp_path: Path) -> None:
         assert outcome.status and said in outcome.err, outcome.err
 
 
+# ---- one arm, trained alike ----------------------------------------------------------------------------
+
+
+def change(file: Path, *path: str, to: object) -> None:
+    """A value in a JSON file, as if an earlier version had written it; None takes it out."""
+    tree = inner = json.loads(file.read_text())
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = to
+    if to is None:
+        del inner[path[-1]]
+    file.write_text(json.dumps(tree))
+
+
+def test_seeds_that_another_version_would_train_otherwise_are_not_mixed(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    more = {"data": data, "out": out, "only": ["vit, 8", "first, 8"], "show_progress": False}
+    mine.write_text(MINE)
+    record = smallvit.run_study(mine, draws=2, **more).record  # a draw has its own split, a seed its own weights
+    rate = record.arms["vit, 8"].resolved["optimizer.lr"]
+    assert record.failed == {} and str(tmp_path) not in (out / "study.json").read_text()
+    change(out / "study.json", "arms", "vit, 8", "resolved", "optimizer.lr", to=0.02)
+    change(out / "study.json", "arms", "first, 8", "first", "resolved", "batch_size", to=8)
+    record = smallvit.run_study(mine, seeds=2, **more).record
+    said = record.failed["vit, 8/1"]
+    assert f"optimizer.lr (0.02 in its runs, {rate:g} now)" in said, said
+    assert "finish the study with the smallvit" in said and "--overwrite or another --out" in said
+    assert "batch_size (8 in its runs, 4 now)" in record.failed["first, 8/1"], "of what comes first, too"
+    assert sorted(record.runs) == ["first, 8/0", "first, 8/0-1", "vit, 8/0", "vit, 8/0-1"]
+    change(out / "study.json", "arms", "vit, 8", "resolved", "optimizer.lr", to=rate)
+    change(out / "study.json", "arms", "first, 8", "first", "resolved", "batch_size", to=4)
+    smallvit.resume(out, show_progress=False)
+    assert read_record(out / "study.json").failed == {} and len(read_record(out / "study.json").runs) == 6
+
+
+def test_a_record_without_recipes_is_compared_with_the_folders_of_its_runs(
+    tmp_path: Path, here: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an earlier version left it: the folder of a run has its recipe, without a key that is new since."""
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    more = {"data": data, "out": out, "only": ["vit, 8"]}
+    mine.write_text(MINE)
+    smallvit.run_study(mine, **more)
+    recipe, stored = out / "vit, 8-seed-0" / "recipe.json", json.loads((out / "study.json").read_text())
+    change(out / "study.json", "arms", "vit, 8", "resolved", to=None)
+    change(recipe, "resolved", "augment", "blur", to=None)
+    change(recipe, "resolved", "ema", to=0.9)
+    assert "ema (0.9 in its runs, 0 now)" in smallvit.run_study(mine, seeds=2, **more).record.failed["vit, 8/1"]
+    change(recipe, "resolved", "ema", to=0.0)
+    grown = smallvit.run_study(mine, seeds=2, **more).record
+    assert grown.failed == {} and grown.arms["vit, 8"].resolved.get("ema") == 0.0
+    assert "is not checked" not in capsys.readouterr().err
+
+    del stored["arms"]["vit, 8"]["resolved"]
+    (out / "study.json").write_text(json.dumps(stored))
+    shutil.rmtree(out / "vit, 8-seed-1")
+    (out / "group.json").write_text(json.dumps({"members": [], "axes": {}}))
+    grown = smallvit.run_study(mine, seeds=3, **more).record
+    assert grown.failed == {} and len(grown.runs) == 3, "nobody knows how the first was trained"
+    assert capsys.readouterr().err.count("more seeds of an arm are trained as those were is not checked") == 1
+
+
+def test_all_seeds_of_an_arm_have_the_precision_of_its_first(tmp_path: Path, here: list[str]) -> None:
+    """Where it is left open, it may be measured, and two measurements may end differently."""
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    more = {"data": data, "out": out, "only": ["vit, 8"], "show_progress": False}
+    mine.write_text(MINE)
+    smallvit.run_study(mine, **more)
+    change(out / "study.json", "arms", "vit, 8", "resolved", "precision", to="bf16")
+    assert smallvit.run_study(mine, seeds=2, **more).record.failed == {}
+    assert RunFolder(out / "vit, 8-seed-1").recipe.precision == "bf16"
+    mine.write_text(MINE.replace("batch_size = 4", 'batch_size = 4\nprecision = "fp32"'))
+    smallvit.run_study(mine, **(more | {"out": tmp_path / "given"}))
+    change(tmp_path / "given" / "study.json", "arms", "vit, 8", "resolved", "precision", to="bf16")
+    given = smallvit.run_study(mine, seeds=2, **(more | {"out": tmp_path / "given"})).record
+    assert "precision (bf16 in its runs, fp32 now)" in given.failed["vit, 8/1"]
+
+
 @pytest.mark.slow
 def test_the_command_in_processes_of_its_own(tmp_path: Path) -> None:
     data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from helpers import PROJECT
+from helpers import PROJECT, run_here
 from smallvit.errors import RunError, UsageError
 from smallvit.studies.claims import BEGIN, END, claims_json, claims_page, gathered, papers, renew_pages, with_table
 from smallvit.studies.library import paper_claims, read_study, study_from, study_names
-from smallvit.studies.queue import hours_of, queue, queue_json, queue_table
+from smallvit.studies.queue import queue, queue_json, queue_table
 from smallvit.studies.record import Record, open_study, read_record
 from smallvit.studies.reporting import report_study
 from smallvit.studies.shown import shown
@@ -155,9 +157,20 @@ def test_every_study_of_ours_can_be_shown_at_its_scales(name: str) -> None:
     for scale in study.scales:
         assert study.title in shown(name, scale)
         if scale in SCALES[:1]:
-            assert study.needs and study.scales[scale].takes, "the paper's scale says what it takes"
-    if not (RESULTS / f"{name}.json").is_file() and len(study.scales) > 1:
-        assert study.scales["laptop"].takes or hours_of(study), "the laptop's scale says how long it takes"
+            assert study.needs, "the paper's scale says what it needs"
+        assert f"takes {study.takes(scale)}" in shown(name, scale) and study.takes(scale), (
+            f"{scale} says how long it takes"
+        )
+
+
+def test_the_list_has_the_time_of_every_study() -> None:
+    outcome = run_here("study", "list")
+    lines = {line.split()[0]: line for line in outcome.out.splitlines()}
+    assert lines.keys() == {*study_names()} and all("laptop: " in line for line in lines.values())
+    assert lines["dhvt-photos"].endswith("(laptop: about 2 CPU-hours)"), "6 arms, 5 seeds, 240 s"
+    assert lines["dhvt-cifar"].endswith("(laptop: about 1 CPU-hour)"), "3 arms, 5 seeds, 240 s"
+    code = "import sys; from smallvit.commands.study import list_; list_(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_every_claim_of_the_papers_is_checked_by_a_study() -> None:

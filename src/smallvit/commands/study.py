@@ -19,7 +19,7 @@ def list_() -> None:
 
     for name in study_names():
         study = read_study(name)
-        times = [f"{scale}{f': {own.takes}' if own.takes else ''}" for scale, own in study.scales.items()]
+        times = [f"{scale}{f': {takes}' if (takes := study.takes(scale)) else ''}" for scale in study.scales]
         tell(f"{name:<24} {study.title} ({'; '.join(times)})")
 
 

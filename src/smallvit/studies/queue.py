@@ -36,19 +36,6 @@ class Waiting(NamedTuple):
         return (self.stored >= self.runs, -len(self.open) / hours, hours)
 
 
-def hours_of(study: Study) -> float | None:
-    """Processor time of the whole study at laptop scale: as its file says, or what all its runs are given to train."""
-    own = study.scales["laptop"]
-    if own.cpu_hours is not None or own.cpu_seconds is None:
-        return own.cpu_hours
-    return round(own.cpu_seconds * runs_of(study) / 3600, 2)
-
-
-def runs_of(study: Study) -> int:
-    own = study.scales["laptop"]
-    return len(study.asked("laptop")) * own.seeds * own.draws
-
-
 def queue(found: Sequence[Gathered], results: Path) -> list[Waiting]:
     """`found`: the claims as the records in `results` have them."""
     words = {one.claim.number: one.word for one in found}
@@ -62,7 +49,7 @@ def queue(found: Sequence[Gathered], results: Path) -> list[Waiting]:
         numbers = tuple(dict.fromkeys(can))
         waiting.append(
             Waiting(
-                name, hours_of(study), runs_of(study), _stored(results / f"{name}.json"),
+                name, study.hours("laptop"), study.runs("laptop"), _stored(results / f"{name}.json"),
                 tuple(number for number in numbers if words[number] not in SETTLED),
                 tuple(number for number in numbers if words[number] in SETTLED), _sets(study),
             )

@@ -39,6 +39,7 @@ class ArmFacts(Part):
     train_images: int | None = None
     test_images: int | None = None
     floors: dict[str, Any] | None = None
+    resolved: dict[str, Any] | None = None  # what decides the result of its runs, as the first was planned (alike.py)
     first: ArmFacts | None = None
 
     @property

@@ -24,7 +24,7 @@ def shown(name: str | Path, scale: Any = "laptop") -> str:
     draws = f", {own.draws} draws of the training images" if own.draws > 1 else ""
     lines += [
         "",
-        f"{scale} scale: {_length(own)}, {own.seeds} seeds{draws}{f'; takes {own.takes}' if own.takes else ''}",
+        f"{scale} scale: {_length(own)}, {own.seeds} seeds{draws}{f'; takes {takes}' if (takes := study.takes(scale)) else ''}",
     ]
     for arm, asked in study.asked(scale).items():
         theirs = f" (published {study.published[arm]:g})" if arm in study.published else ""

@@ -22,6 +22,8 @@ from smallvit.runs.axes import Place
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.group import Planned, grow_group
+from smallvit.runs.members import is_group, members_of
+from smallvit.studies.alike import Values, check_alike, decisive
 from smallvit.studies.costs import Data, asked_recipe, in_words, on_processor
 from smallvit.studies.record import FILE, ArmFacts, Record, RunFacts, key_of, write_record
 from smallvit.studies.spec import Table, stages
@@ -44,6 +46,7 @@ class StudyRuns:
         self.active: dict[Path, Place] = {}
         self.floors: dict[bytes, dict[str, Any]] = {}  # by the rows that they were computed on
         self.left_for_later = 0
+        self.told_unknown = False
 
     # ---- a source of runs ----------------------------------------------------------------------------
 
@@ -138,21 +141,50 @@ class StudyRuns:
             self.chain(place),
         )
         number = chain.index(place)
-        own = facts.stages[number]
+        own, known = facts.stages[number], self.known(place, number)
         flags: dict[str, Any] = {"epochs": own.epochs, "seed": place.seed, "threads": self.threads}
         settings: dict[str, Any] = {"steps": own.steps} if own.steps else {}
         if place.draw:
             settings["data.split_seed"] = asked_recipe(asked[number], self.data).data.split_seed + place.draw
         flags |= on_processor(asked[number], self.record)
+        if known and asked_recipe(asked[number], self.data).precision == "auto":
+            flags["precision"] = known.get("precision")  # it may be measured, and come out otherwise for every seed
         if number:
             flags["init"] = str(self.folder(chain[number - 1]))
         with quiet():
             plan = make_plan(asked_recipe(asked[number], self.data, **flags, settings=settings), with_floors=False)
             plan = plan._replace(floors=self.floors_of(plan))
+        now = decisive(plan.recipe.model_dump(mode="json"), place.draw, number > 0)
+        if known is not None:
+            check_alike(known, now, arm, str(self.record.machine.get("smallvit", "")))
         if place.stage is None and facts.floors is None and not self.record.floors:
             self.tell_images(facts, plan)
         folder = self.folder(place)
         grow_group(self.path, folder.name, Planned(place, plan), self.command, self.record.title, group_is_held=True)
+        own.resolved = dict(known or now)
+        self.save()
+
+    def known(self, place: Place, number: int) -> Values | None:
+        """What the runs of this arm are, at this stage; None where there are none, or nothing says what they were."""
+        members = members_of(self.path) if is_group(self.path) else []
+        planned = [
+            member
+            for member in members
+            if member.place.method == place.method and (member.path / "recipe.json").is_file()
+        ]
+        own, has_runs = self.record.arms[str(place.arm)].stages[number].resolved, bool(self.record.of(str(place.arm)))
+        if own is not None and (planned or has_runs):
+            return own
+        if planned:  # by an earlier version, which kept it in the folder alone
+            path, other = planned[0]
+            return decisive(RunFolder(path).read("recipe.json")["resolved"], other.draw, number > 0)
+        if has_runs and not self.told_unknown:
+            self.told_unknown = True
+            warn(
+                f"{self.path / FILE} does not say how its first runs were trained, as an earlier smallvit wrote it: whether "
+                "more seeds of an arm are trained as those were is not checked"
+            )
+        return None
 
     def tell_images(self, facts: ArmFacts, plan: Plan) -> None:
         plain = {

@@ -47,11 +47,6 @@ class Scale(Section):
         """By what arms are equal; empty where each arm or its recipe says its own epochs."""
         return next((name for name in LENGTHS if getattr(self, name) is not None), "")
 
-    @property
-    def takes(self) -> str:
-        """How long it is, in words."""
-        return self.time or (f"about {self.cpu_hours:g} CPU-hours" if self.cpu_hours else "")
-
     @model_validator(mode="after")
     def _one_length(self) -> Scale:
         if sum(getattr(self, name) is not None for name in LENGTHS) > 1:
@@ -177,6 +172,22 @@ class Study(Section):
             for name, tables in self.crossed.items()
             if not {name, *name.split(BETWEEN)} & {*left_out}
         }
+
+    def runs(self, scale: ScaleName) -> int:
+        own = self.scales[scale]
+        return len(self.asked(scale)) * own.seeds * own.draws
+
+    def hours(self, scale: ScaleName) -> float | None:
+        """Processor time of all of it: as its file says, or what all runs are given to train. None where neither tells."""
+        own = self.scales[scale]
+        if own.cpu_hours is not None or own.cpu_seconds is None:
+            return own.cpu_hours
+        return round(own.cpu_seconds * self.runs(scale) / 3600, 2)
+
+    def takes(self, scale: ScaleName) -> str:
+        """How long it is, in words; empty where nobody knows."""
+        hours = self.hours(scale)
+        return self.scales[scale].time or (f"about {hours:g} CPU-hour{'s' * (hours != 1)}" if hours else "")
 
     def pairs(self, scale: ScaleName) -> list[Pair]:
         """What is compared: arms that are named without axes are compared at every combination of their values."""
