@@ -179,6 +179,7 @@ def _torch(numbers: dict[str, Any]) -> Iterator[Finding]:
         return
     seconds = time.monotonic() - started
     from smallvit.doctor.speed import measure
+    from smallvit.training.bf16 import why_not
 
     device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     name = torch.cuda.get_device_name() if device == "cuda" else "Apple GPU" if device == "mps" else ""
@@ -206,6 +207,9 @@ def _torch(numbers: dict[str, Any]) -> Iterator[Finding]:
         else ""
     )
     yield Finding("speed", told, "slow" if few else "ok", why)
+    if problem := why_not(device):
+        yield Finding("bf16", "not to be used", "note", problem)
+        return
     ratio = speeds["bf16"].one_thread / fast.one_thread
     slow = ratio < 1
     words = "this processor has no units for it, and `auto` takes fp32" if slow else "`auto` tries it before a run"

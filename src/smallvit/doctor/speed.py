@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from smallvit.console import bar
+from smallvit.training.bf16 import why_not
 
 SIDE = 768  # of the matrices: large enough for all units of a core, a few hundredths of a second on a slow one
 SECONDS = 0.4  # for each figure
@@ -26,13 +27,14 @@ class Speed(NamedTuple):
 
 
 def measure(threads: int, device: str = "cpu") -> dict[str, Speed]:
-    """By precision. On a GPU the number of threads plays no part."""
+    """By precision; bf16 only where it can be. On a GPU the number of threads plays no part."""
+    kinds = {name: kind for name, kind in KINDS.items() if name == "fp32" or not why_not(device)}
     before = torch.get_num_threads()
     counts = (1, threads) if device == "cpu" else (1, 1)
     found: dict[str, Speed] = {}
     try:
-        with bar("measuring", len(KINDS) * len(counts)) as advance:
-            for name, kind in KINDS.items():
+        with bar("measuring", len(kinds) * len(counts)) as advance:
+            for name, kind in kinds.items():
                 figures = []
                 for count in counts:
                     torch.set_num_threads(count)

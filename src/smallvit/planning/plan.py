@@ -26,7 +26,6 @@ from smallvit.planning.length import Clock, expected_seconds, kinds_of, resolve_
 from smallvit.planning.member import choose_member, is_open
 from smallvit.planning.moved import check_same_images, current_place, moved_to
 from smallvit.planning.resolve import (
-    has_fast_bf16,
     longest,
     resolve_machine,
     resolve_names,
@@ -42,6 +41,7 @@ from smallvit.planning.tryout import resolve_speed
 from smallvit.recipe import DataSpec, Recipe, flat, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
+from smallvit.training.bf16 import check_bf16, has_fast_bf16
 from smallvit.training.budget import StepCost, measure_cost
 from smallvit.training.build import build_training, make_augmenter
 from smallvit.training.loop import Training
@@ -102,9 +102,11 @@ def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True)
     clock = clock or Clock()
     choices, images, split = settle(asked)
     clock.share -= sum(stage.share(choices.recipe) for stage in stages_of(choices.recipe))  # what comes first has that
+    if choices["precision"] == "bf16":  # asked for: none was measured yet
+        check_bf16(choices["device"])
+        if not has_fast_bf16(choices["device"]):
+            warn(f"bf16 on {choices['device']} without units for it may be several times slower than fp32")
     training = _build(choices.recipe, images, split)
-    if choices["precision"] == "bf16" and not has_fast_bf16(choices["device"]):  # asked for: none was measured yet
-        warn(f"bf16 on {choices['device']} without units for it may be several times slower than fp32")
     if choices["model.weights"] != "usual":
         choices.record("model.weights", choices["model.weights"], training.starting_weights)
     if training.went_on:

@@ -59,13 +59,6 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def has_fast_bf16(device: str) -> bool:
-    """A CPU without the units takes ten times as long in bf16 as in fp32."""
-    if device.startswith("cuda"):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device == "cpu" and bool(torch.cpu._is_amx_tile_supported())
-
-
 def resolve_size(choices: Choices, source: Source) -> None:
     side = source.side
     sizes = [size for size in SIZES if choices["device"] != "cpu" or size <= MOST_CPU_SIZE]

@@ -11,8 +11,8 @@ import time
 
 from smallvit.models.aliases import HYBRIDS
 from smallvit.planning.choices import Choices
-from smallvit.planning.resolve import has_fast_bf16
 from smallvit.recipe import Recipe
+from smallvit.training.bf16 import has_fast_bf16, why_not
 from smallvit.training.budget import MEASURED_SECONDS, measure_step
 from smallvit.training.loop import Training
 from smallvit.training.session import computing
@@ -73,10 +73,12 @@ def choose_precision(choices: Choices, speeds: Speeds) -> None:
     device, threads = choices["device"], choices["threads"]
     if device != "cpu" or choices["model.name"] not in HYBRIDS:
         fast = has_fast_bf16(device)
-        why = "the device is fast at bf16" if fast else "no fast bf16 units"
+        why = "the device is fast at bf16" if fast else why_not(device) or "no fast bf16 units"
         choices.choose("precision", "bf16" if fast else "fp32", why)
     elif choices["data.img_size"] < TINY:
         choices.choose("precision", "fp32", "images this small gain nothing from 16 bits")
+    elif problem := why_not(device):
+        choices.choose("precision", "fp32", problem)
     elif not speeds.can_compare((threads, "fp32"), (threads, "bf16")):
         choices.choose("precision", "fp32", NO_TIME)
     else:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 
 from smallvit.console import say, several, warn
-from smallvit.planning.resolve import has_fast_bf16
 from smallvit.planning.tryout import TRIED_SECONDS, WORTH_IT, Speeds
 from smallvit.recipe import Recipe, resolved
 from smallvit.runs.environment import environment
 from smallvit.runs.folder import RunFolder
+from smallvit.training.bf16 import check_bf16, has_fast_bf16
 from smallvit.training.loop import Training
 from smallvit.training.session import state_file
 
@@ -62,8 +62,10 @@ def whereabouts(run: RunFolder, given: Given) -> Whereabouts:
 
 
 def as_here(recipe: Recipe, here: Whereabouts) -> Recipe:
-    if here.device != recipe.device and recipe.precision == "bf16" and not has_fast_bf16(here.device):
-        warn(f"bf16 on {here.device} without units for it may be several times slower than fp32")
+    if recipe.precision == "bf16":
+        check_bf16(here.device)
+        if here.device != recipe.device and not has_fast_bf16(here.device):
+            warn(f"bf16 on {here.device} without units for it may be several times slower than fp32")
     return recipe.model_copy(update={"device": here.device, "threads": here.threads})
 
 
