@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from smallvit.training.bf16 import LIMIT, WITHOUT_AMX, why_not
+
+if why_not("cpu"):  # bf16 is tested without the units that this machine announces and does not give
+    os.environ[LIMIT] = WITHOUT_AMX
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

@@ -27,8 +27,8 @@ TRY_SECONDS = 120.0  # importing torch from a slow disk
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 FILE = "bf16.json"
 STOPS = (
-    "a product in bf16 ends a process on this machine: its processor announces units for it (AMX) and the system does not let "
-    f"them be used; with {LIMIT}={WITHOUT_AMX} in the environment it does without them"
+    "bf16 ends a process on this machine: units for it (AMX) are announced, and the system does not let them be used; "
+    f"{LIMIT}={WITHOUT_AMX} does without them"
 )
 
 
