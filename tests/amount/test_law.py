@@ -72,7 +72,11 @@ def test_images_of_a_group_are_no_further_images() -> None:
     together, once, apart = (tell(one) for one in (measured, alone, measured._replace(groups_N=None)))
     assert together.interval == pytest.approx(once.interval), "forty copies of an image tell what one tells"
     assert np.diff(together.interval) > 2 * np.diff(apart.interval) and apart.telling and not together.telling
-    assert not tell(grouped(5, 2_000, np.random.default_rng(5))).telling
+    few = tell(grouped(5, 2_000, np.random.default_rng(5)))
+    assert not few.telling
+    assert (
+        "cannot be told from a test part of 5 groups" in (said := sentence(few, 1000, 4, 3)) and "--seeds" not in said
+    )
 
 
 def test_the_band_follows_the_fit() -> None:

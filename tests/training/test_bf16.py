@@ -57,7 +57,7 @@ def test_a_processor_that_ends_the_process_is_not_asked_for_bf16(announced: pyte
     why = {choice["key"]: choice["why"] for choice in run.read("recipe.json")["choices"]}
     assert run.recipe.precision == "fp32" and set(tried) == {"fp32"}
     assert "does not let them be used" in why["precision"] and "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16" in why["precision"]
-    with pytest.raises(UsageError, match="ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 .*--precision fp32"):
+    with pytest.raises(UsageError, match=r"ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 .*--precision fp32"):
         smallvit.train(**SET, precision="bf16", out=tmp_path / "asked", show_progress=False)
     found = {finding.topic: finding for finding in doctor.doctor(show_progress=False).findings}
     assert found["bf16"].state == "note" and "AMX" in found["bf16"].why

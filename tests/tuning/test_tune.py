@@ -90,6 +90,7 @@ def test_the_default_is_first_and_the_best_is_trained_on_all_but_the_test_part(t
     assert [trial.state for trial in trials] == ["done"] * 3
     assert trials[0].values == {}
     assert "given, and not searched: precision" in outcome.err
+    assert outcome.err.count("3 trials and the final model take about ") == 1
     assert all("precision" not in trial.values for trial in trials)
     parts = [Run(path / name).read("split.json")["parts"] for name in ("trial-000", "trial-001", "final")]
     assert parts[0] == parts[1]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smallvit.console import several
 from smallvit.randomness import key_of
 
 Numbers = NDArray[np.float64]
@@ -62,6 +63,7 @@ class Told(NamedTuple):
     gain: float  # of twice the images
     interval: tuple[float, float]
     telling: bool  # whether the interval says anything
+    groups: int  # of test images that were drawn; every image is one where they come in none
 
     def band(self, images_X: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """(X,): the fit, and the ends of its 95 % interval."""
@@ -113,7 +115,7 @@ def tell(measured: Measured, seed: int = 0) -> Told:
     low, high = np.quantile(drawn.gains, [0.025, 0.975]).tolist()
     error = float(law.a_D[0] + law.b_D[0])
     telling = P >= LEAST_SHARES and G >= LEAST_GROUPS and high - low <= max(TELLING_WIDTH, error / 3)
-    return Told(law, drawn, error, float(law.gains[0]), (low, high), telling)
+    return Told(law, drawn, error, float(law.gains[0]), (low, high), telling, G)
 
 
 def _by_group(wrong_PN: Numbers, groups_N: NDArray[np.int64]) -> tuple[Numbers, NDArray[np.int64]]:
@@ -135,6 +137,11 @@ def sentence(told: Told, images: int, shares: int, seeds: int) -> str:
     now, then = 1 - told.error, 1 - told.error + told.gain
     if shares < LEAST_SHARES:
         return f"What more images would bring cannot be told from {shares} shares: it takes {LEAST_SHARES}."
+    if told.groups < LEAST_GROUPS:
+        return (
+            f"What more images would bring cannot be told from a test part of {several(told.groups, 'group')} (an image without "
+            f"others of its group is one): it takes {LEAST_GROUPS}."
+        )
     if not told.telling:
         return (
             f"What twice the images would bring cannot be told from these runs: anything from {low:.1f} to {high:.1f} points. More "

@@ -229,11 +229,13 @@ def resolve_epochs(choices: Choices) -> None:
     """What follows from the number of epochs, which is known last."""
     epochs = choices["epochs"]
     choices.choose("schedule.warmup_epochs", min(10.0, round(epochs * 0.1, 2)), "a tenth of the epochs, at most 10")
-    if (warmup := choices["schedule.warmup_epochs"]) == longest_warmup(epochs):  # cut by planning/flags.py
+    if (warmup := choices["schedule.warmup_epochs"]) == longest_warmup(
+        epochs
+    ):  # it may have been cut by planning/flags.py
         choices.record(
             "schedule.warmup_epochs",
             warmup,
-            "a fifth of the epochs, the most that a recipe's own takes of a run of another length",
+            "a fifth of the epochs; a longer one, of a recipe for another number of them, is cut to that",
         )
     choices.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks in all")
     strength, why = _colour(choices)

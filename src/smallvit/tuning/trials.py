@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from smallvit.console import quiet, say
+from smallvit.console import quiet, roughly, say, several
 from smallvit.errors import SmallvitError, UsageError, ran_out
 from smallvit.planning.elsewhere import at_fold
 from smallvit.planning.length import Clock
@@ -144,11 +144,23 @@ class Trials:
             tuning.space.defaults(
                 flat(plan.recipe.model_dump())
             )  # a space that does not fit is told before anything is trained
+            self._tell_time(plan)
         for place in reversed(tuning.places(number)):  # the first last: its folder says that all are planned
             own = at_fold(plan, place.fold) if place.fold else plan
             grow_group(tuning.path, place.folder, Planned(place, own), tuning.asked.command, group_is_held=True)
         write_trial(tuning.trial(number), Stored(values=values, settings=settings))
         return Trial(number, values)
+
+    def _tell_time(self, plan: Plan) -> None:
+        """How long a search of so many trials will take, by its first."""
+        asked = self.tuning.asked
+        if asked.budget is None and asked.trials is not None and plan.seconds is not None:
+            one = plan.seconds * (asked.folds or 1)
+            all_of_it = one * math.ceil(asked.trials / asked.jobs) + plan.seconds
+            say(
+                f"{several(asked.trials, 'trial')} and the final model take about {roughly(all_of_it)}, if all take as long as the first "
+                f"(about {roughly(one)}) and none ends early; --budget gives it a time instead"
+            )
 
 
 def trial_recipe(tuning: Tuning, settings: dict[str, Any]) -> Recipe:
