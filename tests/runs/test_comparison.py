@@ -201,6 +201,11 @@ def test_in_the_same_time_one_may_have_far_fewer_epochs(open_epochs: dict[str, s
         )
     fewer, like = compare(open_sides(runs))
     assert "for 30 epochs" in fewer.caution and "for 3 epochs" in fewer.caution and not like.caution
+    (runs[1] / "metrics.jsonl").write_text(
+        "".join(json.dumps({"kind": "epoch", "step": 9, "epoch": epoch, "seconds": 1.0}) + "\n" for epoch in range(26))
+    )
+    fewer, _ = compare(open_sides(runs))
+    assert fewer.caution == "", "its budget was counted anew"
 
 
 def test_digests_are_told_by_their_beginning(tmp_path: Path) -> None:

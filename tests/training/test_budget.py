@@ -62,6 +62,9 @@ def test_killed_again_it_is_the_run_that_nobody_killed_again(
     smallvit_command.run("resume", undisturbed)
     decision = json.loads((decided / "decision.json").read_text())
     assert read_tensors(state_file(undisturbed))[1]["done"] == decision["total"]
+    run, page = smallvit.Run(undisturbed), (undisturbed / "report.html").read_text()
+    told = f"counted anew while it trained: {run.trained_epochs} epoch" in page
+    assert told is (run.trained_epochs != run.recipe.epochs), "the report says what became of the planned epochs"
     again = shutil.copytree(decided, tmp_path / "again")
     for moment in (("enter", "take_step", 3), ("leave", "save_state", 2)):
         killed = smallvit_command.start("resume", again, moment=moment)

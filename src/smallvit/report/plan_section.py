@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from smallvit.console import several
 from smallvit.planning.choices import Choice
 from smallvit.planning.explanation import Explained, Line, explained
 from smallvit.report.collect import Content, shared
+from smallvit.runs.folder import trained_epochs
 
 
 def plan_section(contents: Sequence[Content]) -> dict[str, Any]:
@@ -24,7 +26,16 @@ def plan_section(contents: Sequence[Content]) -> dict[str, Any]:
 
 def _plan(run: Content) -> Explained:
     """Folders of version 0.1 hold the choices, and know of no levers."""
-    return run.explained or explained(run.asked, run.resolved, [Choice(**choice) for choice in run.choices], [])
+    plan = run.explained or explained(run.asked, run.resolved, [Choice(**choice) for choice in run.choices], [])
+    return plan._replace(chosen=[_as_it_was(line, run) for line in plan.chosen])
+
+
+def _as_it_was(line: Line, run: Content) -> Line:
+    """What was planned, and what became of it once the speed was known."""
+    trained = trained_epochs(run.metrics)
+    if line.what != "epochs" or not trained or line.value == str(trained) or run.resolved.get("replan.at") is None:
+        return line
+    return line._replace(why=f"{line.why}; counted anew while it trained: {several(trained, 'epoch')} in the end")
 
 
 def _together(lines: dict[str, list[Line]]) -> list[tuple[str, Line]]:

@@ -176,11 +176,10 @@ def what_else(first: Side, second: Side) -> str:
 
 def _lengths(first: Side, second: Side) -> str:
     """Empty where the epochs were asked for, or are not far apart."""
-    recipes = _recipes(first, second)
-    epochs = [recipe["resolved"].get("epochs") or 0 for recipe in recipes]
-    if any(recipe["asked"].get("epochs", "auto") != "auto" for recipe in recipes) or max(epochs) < FAR_APART * max(
-        1, min(epochs)
-    ):
+    if any(recipe["asked"].get("epochs", "auto") != "auto" for recipe in _recipes(first, second)):
+        return ""
+    epochs = [next(iter(side.runs.values())).trained_epochs for side in (first, second)]
+    if max(epochs) < FAR_APART * max(1, min(epochs)):
         return ""
     each = [f"{side.name} for {several(count, 'epoch')}" for side, count in zip((first, second), epochs, strict=True)]
     return f"In their time {each[0]} and {each[1]} were trained: the longer one has seen its images far more often."

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,12 +97,21 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         return list(read_records(self.path / "metrics.jsonl"))
 
+    @property
+    def trained_epochs(self) -> int:
+        """So far. A budget may have counted them anew since they were planned; as planned where no records are left."""
+        return trained_epochs(self.metrics) or self.read("recipe.json")["resolved"].get("epochs") or 0
+
     def read(self, name: str, *needed: str) -> dict[str, Any]:
         """The JSON object of a file, checked (runs/stored.py); one that lacks a needed key is damaged."""
         return read_json(self.path / name, *needed)
 
     def write(self, name: str, tree: Mapping[str, Any]) -> None:
         write_json(self.path / name, tree)
+
+
+def trained_epochs(metrics: Sequence[Mapping[str, Any]]) -> int:
+    return max((int(record["epoch"]) + 1 for record in metrics if "epoch" in record), default=0)
 
 
 def write_json(file: Path, tree: Mapping[str, Any]) -> None:

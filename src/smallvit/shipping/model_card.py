@@ -150,12 +150,8 @@ def _trained(run: RunFolder, results: Mapping[str, Any]) -> list[str]:
 
 
 def _length(run: RunFolder) -> str:
-    """What was trained, which a budget may have changed since it was planned; as planned where no records are left."""
-    records = run.metrics
-    if not records:
-        return several(resolved(run.recipe.epochs), "epoch")
-    epochs, steps = (max(record.get(key, 0) for record in records) for key in ("epoch", "step"))
-    return f"{several(epochs + 1, 'epoch')} ({several(steps, 'step')})"
+    steps = max((record.get("step", 0) for record in run.metrics), default=0)
+    return several(run.trained_epochs, "epoch") + (f" ({several(steps, 'step')})" if steps else "")
 
 
 def _start(run: RunFolder) -> str:
