@@ -99,6 +99,8 @@ def test_a_study_runs_goes_on_and_grows(tmp_path: Path, here: list[str]) -> None
     mine.write_text(MINE.replace("cnn", "wide"))  # under another name it is an arm that is new
     here.clear()
     grown = smallvit.run_study(mine, data=data, out=out, seeds=2, only=["vit", "8"], show_progress=False)
+    assert len(grown.record.runs) == 5 and here == ["vit, 8-seed-1"], "this arm with this value alone"
+    grown = smallvit.run_study(mine, data=data, out=out, seeds=2, only=["vit"], show_progress=False)
     assert sorted(grown.record.of("vit, 8")) == sorted(grown.record.of("vit, 12"))
     assert len(grown.record.of("vit, 8")) == 2 and "vit, 8-seed-0" not in here
     here.clear()

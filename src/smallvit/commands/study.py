@@ -51,7 +51,11 @@ def run(
     draws: Annotated[int | None, typer.Option(min=1, help="Draws of the training images, each with all seeds.")] = None,
     budget: Annotated[str | None, typer.Option(help="Start no run that would end after this time, e.g. 2h.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="ARM", help="Only this arm, or value of an axis. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="ARM",
+            help="Only this arm, or value of an axis; an arm and a value: that arm there. May be repeated.",
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; default as many as there are cores.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of each run; default 1 at laptop scale.")] = None,

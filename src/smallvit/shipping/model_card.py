@@ -15,7 +15,7 @@ from typing import Any
 from smallvit.console import duration, several
 from smallvit.evaluation.classes import MEASURES, about_groups, with_interval, worst_classes
 from smallvit.evaluation.floors import beside
-from smallvit.recipe import Recipe, flat, resolved
+from smallvit.recipe import Recipe, flat
 from smallvit.report.verdict import (
     PART_WORDS,
     about_part,

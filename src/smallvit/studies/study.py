@@ -7,7 +7,7 @@ kill is the same as starting, and so is growing: arms and seeds that the record 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,14 +136,24 @@ def _key_of(name: str | Path) -> str:
 
 
 def chosen_arms(study: Study, scale: ScaleName, only: Sequence[str]) -> list[str]:
-    """All arms, or those that are named: whole, by the arm alone, or by the value of an axis."""
+    """All arms, or those that are named: whole, by the arm alone, by values of axes, or by both: a model on one of the sets."""
     arms = list(study.asked(scale))
     if not only:
         return arms
     parts = {part for arm in arms for part in (arm, *arm.split(BETWEEN))}
     if unknown := [name for name in only if name not in parts]:
         raise UsageError(f"--only {unknown[0]}: no such arm: {nearest(unknown[0], parts)}")
-    return [arm for arm in arms if any(name == arm or name in arm.split(BETWEEN) for name in only)]
+    whole = {*only} & {*arms}
+    named = [{*only} & {*values} - whole for values in zip(*(arm.split(BETWEEN) for arm in arms), strict=True)]
+    found = [arm for arm in arms if arm in whole or (any(named) and _has_one_of_each(arm, named))]
+    if not found:
+        raise UsageError(f"--only {' --only '.join(only)}: no arm at {scale} scale has all of that")
+    return found
+
+
+def _has_one_of_each(arm: str, named: Sequence[Collection[str]]) -> bool:
+    """Of the arm and of every axis of which something is named."""
+    return all(part in names for part, names in zip(arm.split(BETWEEN), named, strict=True) if names)
 
 
 def check_same(study: Study, scale: ScaleName, record: Record, folder: Path) -> None:
