@@ -342,6 +342,71 @@ def test_equal_time_measures_first_and_equal_steps_count_them(tmp_path: Path, he
     assert [json.loads(line)["step"] for line in last] == [3, 3]
 
 
+def test_images_that_judge_nothing_are_refused_before_anything_is_trained(tmp_path: Path, here: list[str]) -> None:
+    data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
+    arrays = {name: array for name, array in np.load(data).items() if "test" not in name}
+    np.savez(data, **arrays)
+    mine.write_text(MINE)
+    opened = smallvit.run_study(mine, data=data, out=tmp_path / "study", only=["vit, 8"], show_progress=False)
+    assert here == [] and "give the source a test part" in opened.record.failed["vit, 8/0"]
+
+
+def test_answers_that_are_gone_are_a_failed_run(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE)
+    smallvit.run_study(mine, data=data, out=out, only=["vit, 8"], show_progress=False)
+    change(out / "study.json", "runs", to={})
+    (out / "vit, 8-seed-0" / "predictions.safetensors").unlink()
+    opened = smallvit.run_study(mine, data=data, out=out, only=["vit"], show_progress=False)
+    assert "has no predictions" in opened.record.failed["vit, 8/0"] and [*opened.record.runs] == ["vit, 12/0"]
+
+
+def test_the_time_of_a_run_that_outlived_its_study_is_not_known(tmp_path: Path, here: list[str]) -> None:
+    """Its first stage was counted, its second ended after the study was killed."""
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE)
+    more = {"data": data, "out": out, "only": ["first, 8"], "show_progress": False}
+    assert smallvit.run_study(mine, **more).record.runs["first, 8/0"].cpu_seconds > 0
+    assert read_record(out / "study.json").under_way == []
+    change(out / "study.json", "runs", to={})
+    change(out / "study.json", "spent", to={"first, 8/0": 1.0})
+    change(out / "study.json", "under_way", to=["first, 8/0"])
+    record = smallvit.run_study(mine, **more).record
+    assert record.runs["first, 8/0"].cpu_seconds == 0.0 and record.under_way == []
+
+
+def test_a_budget_counts_what_comes_first(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    mine.write_text(MINE)
+    more = {"data": data, "out": out, "show_progress": False}
+    smallvit.run_study(mine, only=["first, 8"], **more)
+    change(out / "study.json", "runs", "first, 8/0", "cpu_seconds", to=3600.0)
+    here.clear()
+    grown = smallvit.run_study(mine, only=["first"], seeds=2, budget="10m", **more)
+    assert here == [] and len(grown.record.runs) == 1, (
+        "nor begins an arm of which nothing is known but the longest of the others"
+    )
+
+
+def test_a_measure_that_cannot_be_read_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(MINE.replace("[[claims]]", '[measures]\nnear = "Locality.near"\n[[claims]]'))
+    outcome = run_here("study", "run", mine, "--data", "x.npz", "--out", tmp_path / "study")
+    assert outcome.status and "write it as finding.number" in outcome.err and not (tmp_path / "study").exists()
+
+
+def test_layers_are_compared_when_the_other_run_has_come_to_its_end(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz", each=24), tmp_path / "mine.toml", tmp_path / "study"
+    measures = '[measures]\nalike = "similarity.mean"\n[against]\nvit = "cnn"\n[[claims]]'
+    able = MINE.replace(', settings = { "model.kwargs.widths" = [4, 4, 4] }', "")
+    mine.write_text(able.replace("[[claims]]", measures))
+    more = {"data": data, "out": out, "show_progress": False}
+    assert smallvit.run_study(mine, only=["vit, 8"], **more).record.runs["vit, 8/0"].measured == {}
+    record = smallvit.run_study(mine, only=["vit", "cnn", "8"], **more).record
+    assert record.failed == {}
+    assert 0 < record.runs["vit, 8/0"].measured["alike"] <= 1
+
+
 def test_what_cannot_be_asked_is_named(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(MINE)
@@ -351,7 +416,9 @@ def test_what_cannot_be_asked_is_named(tmp_path: Path) -> None:
         (["run", mine, "--scale", "huge"], "choices: paper, laptop"),
         (["run", "zhu2023-table1", "--data", "x.npz"], "several sets: give --data cifar10=SOURCE"),
         (["run", "zhu2023-table1", "--data", "mars=x.npz"], "the study has the sets cifar10, svhn"),
-        (["report", "lu2022-table5"], "has not been run"),
+        (["report", "lu2022-table5", "--scale", "paper"], "has not been run at paper scale"),
+        (["report", "drloc-cifar", "--scale", "paper"], "has not been run at paper scale"),
+        (["run", mine, "--seeds", "1001"], "seeds"),
         (
             ["run", "cao2022-sizes", "--seeds", "1", "--out", tmp_path / "no"],
             "give --data flowers102=SOURCE",

@@ -9,7 +9,7 @@ import pytest
 from smallvit import UsageError, make_recipe
 from smallvit.planning.flags import given_keys
 from smallvit.recipe import flat
-from smallvit.tuning.search import distributions
+from smallvit.tuning.search import Trial, distributions, propose
 from smallvit.tuning.space import make_space, read_space, space_names
 
 BASIS = {**flat(make_recipe().model_dump()), "data.img_size": 64, "batch_size": 64, "optimizer.weight_decay": 0.05}
@@ -86,3 +86,35 @@ def test_a_parameter_that_the_default_has_no_value_for_is_named() -> None:
         UsageError, match=r"the space mine: what the default recipe has for model\.kwargs\.embed_dim is not known"
     ):
         space.defaults(BASIS)
+
+
+def test_a_range_of_whole_numbers_has_whole_numbers() -> None:
+    basis = flat(make_recipe(batch_size=64, img_size=32).model_dump())
+    space = make_space(
+        "mine", {"batch_size": {"low": 16, "high": 128, "log": True}, "data.img_size": {"low": 24.5, "high": 30}}
+    )
+    batch, size = distributions(space, basis).values()
+    assert (type(batch).__name__, batch.low, batch.high, batch.log) == ("IntDistribution", 16, 128, True)
+    assert (size.low, size.high) == (25, 32), "as wide as the default takes it"
+    found = propose(space, basis, [Trial(0, {}, "done", 0.5)], seed=0)
+    assert all(isinstance(value, int) for value in found.values())
+    assert make_recipe("default", space.settings(found, basis)).batch_size == found["batch_size"]
+
+
+@pytest.mark.parametrize(
+    ("key", "table", "said"),
+    [
+        (
+            "data.fraction",
+            {"low": 0.1, "high": 1.0},
+            "which has no place in a range: give the parameter a default, a number, or",
+        ),
+        ("ema", {"low": 0.05, "high": 0.9, "log": True}, "no place in a range with log = true: .* a number above 0"),
+        ("data.flips", {"low": 0.0, "high": 1.0}, "no place in a range"),
+    ],
+)
+def test_a_default_without_a_place_in_a_range_is_named(key: str, table: dict[str, float | bool], said: str) -> None:
+    basis = flat(make_recipe(settings={"data.flips": True}).model_dump())
+    with pytest.raises(UsageError, match=f"default recipe has {key} = .*{said}"):
+        make_space("mine", {key: table}).defaults(basis)
+    assert make_space("mine", {key: {**table, "default": 0.5}}).defaults(basis) == {key: 0.5}

@@ -101,20 +101,29 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95, least: floa
 
 
 def bootstrap_difference(
-    correct_SN: NDArray[np.generic], other_SN: NDArray[np.generic], confidence: float = 0.95, draws: int = 4_000
+    correct_SN: NDArray[np.generic],
+    other_SN: NDArray[np.generic],
+    groups_N: NDArray[np.int64] | None = None,
+    confidence: float = 0.95,
+    draws: int = 4_000,
 ) -> tuple[float, float]:
     """Interval of the difference in accuracy of paired runs, S seeds on the same N test images: right or wrong, or shares.
 
-    Seeds and images are both drawn with replacement, so it covers other seeds and other test images.
+    Seeds and images are both drawn with replacement, so it covers other seeds and other test images; images of a group together.
     """
-    difference_SN = correct_SN.astype(np.float64) - other_SN.astype(np.float64)
-    S, N = difference_SN.shape
+    difference_SG = correct_SN.astype(np.float64) - other_SN.astype(np.float64)
+    images_G = np.ones(difference_SG.shape[1])  # every image is a group where there are none
+    if groups_N is not None:
+        _, group_N = np.unique(groups_N, return_inverse=True)
+        images_G = np.bincount(group_N).astype(np.float64)
+        difference_SG = np.stack([np.bincount(group_N, weights=one_N) for one_N in difference_SG])
+    S, G = difference_SG.shape
     random = np.random.default_rng(0)
     seeds_DS = random.multinomial(S, np.full(S, 1 / S), size=draws) / S
     differences: list[float] = []
     for seeds_S in seeds_DS:
-        weights_N = random.multinomial(N, np.full(N, 1 / N)) / N
-        differences.append(float(seeds_S @ difference_SN @ weights_N))
+        times_G = random.multinomial(G, np.full(G, 1 / G))
+        differences.append(float(seeds_S @ difference_SG @ (times_G / (times_G @ images_G))))
     low, high = np.quantile(differences, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return float(low), float(high)
 

@@ -269,11 +269,13 @@ def paired_t(
     return mean, low, high, float(2 * stdtr(n - 1, -abs(mean) / error))
 
 
-def seeds_needed(differences_S: Sequence[float] | NDArray[np.float64]) -> int | None:
-    """How many seeds would show a difference of this size in four of five attempts; None above a thousand."""
+def seeds_needed(differences_S: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> int | None:
+    """How many seeds would show a difference of this size in four of five attempts; None above a thousand, and where there is none."""
     size, spread = abs(float(np.mean(differences_S))), float(np.std(differences_S, ddof=1))
+    if not size:
+        return None
     for n in range(2, MOST_SEEDS + 1):
-        if size * math.sqrt(n) >= spread * (float(stdtrit(n - 1, 1 - LEVEL / 2)) + float(ndtri(POWER))):
+        if size * math.sqrt(n) >= spread * (float(stdtrit(n - 1, 1 - level / 2)) + float(ndtri(POWER))):
             return n
     return None
 

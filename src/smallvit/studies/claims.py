@@ -45,7 +45,7 @@ class Gathered(NamedTuple):
                 return f"missing: {self.claim.needs}"
             return f"no runs yet: `smallvit study run {self.studies[0]} --scale laptop`" if self.studies else "no study"
         return "<br>".join(
-            f"[{one.study}]({RESULTS}/{one.study}.json): {check.word}; {check.why}"
+            f"[{one.study}]({RESULTS}/{one.study}.json){' (a part of it)' * check.claim.part}: {check.word}; {check.why}"
             for one in self.evidence
             for check in one.checks
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from smallvit.evaluation.statistics import bootstrap_difference, mean_interval, rounding
@@ -16,6 +17,7 @@ from smallvit.studies.record import Record, RunFacts, right_of
 from smallvit.studies.spec import Claim, Study
 
 ACCURACY = "accuracy"
+Numbers = NDArray[np.float64]
 
 
 class Test(NamedTuple):
@@ -48,7 +50,8 @@ class Difference(NamedTuple):
     p: float
     images: tuple[float, float] | None = None  # interval over replicates and test images, where they share them
     corrected: float = 1.0  # Holm's p
-    needed: int | None = None  # replicates that would show a difference of this size
+    beyond: tuple[float, ...] = ()  # of every replicate, by how much it is above the bound
+    needed: int | None = None  # replicates that would show a difference of this size after the correction
     more_time: float = 0.0  # share of processor time that the better one had beyond the other
 
     @property
@@ -72,7 +75,9 @@ def differences(study: Study, record: Record) -> dict[Test, Difference]:
     asked += [test for claim in study.claims for test in tests_of(claim)]
     found = {test: one for test in dict.fromkeys(asked) if (one := difference(record, test))}
     corrected = holm([one.p for one in found.values()])
-    return {test: one._replace(corrected=p) for (test, one), p in zip(found.items(), corrected, strict=True)}
+    found = {test: one._replace(corrected=p) for (test, one), p in zip(found.items(), corrected, strict=True)}
+    left = sum(not one.real for one in found.values())  # which the correction has still to be made for
+    return {test: one._replace(needed=seeds_needed(one.beyond, LEVEL / max(1, left))) for test, one in found.items()}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -96,10 +101,10 @@ def difference(record: Record, test: Test) -> Difference | None:
         return None
     least = _least(record, test, runs, both)
     mean, low, high = mean_interval(means, least=least)
-    beyond = [value - _bound(test, mean) for value in means]
+    beyond = tuple(value - _bound(test, mean) for value in means)
     return Difference(
         test, len(means), word, mean, low, high, p_of(beyond, least), over_images(record, test, [place for place, _ in pairs]),
-        needed=seeds_needed(beyond), more_time=_more_time(test, runs, mean),
+        beyond=beyond, more_time=_more_time(test, runs, mean),
     )  # fmt: skip
 
 
@@ -144,19 +149,31 @@ def p_of(beyond: Sequence[float], least: float = 0.0) -> float:
 
 
 def over_images(record: Record, test: Test, both: Sequence[Place]) -> tuple[float, float] | None:
-    """Other seeds (or draws) and test images: of a plain difference in accuracy, where all runs judged the same images."""
-    if test.kind not in ("better", "tie") or test.on != ACCURACY:
+    """Other seeds (or draws) and test images: of what is said of accuracy, where all runs judged the same images."""
+    if test.on != ACCURACY:
         return None
     sides = [{place: runs[place] for place in both} for runs in map(record.of, test.arms)]
-    if len({(run.judged, record.tests_of(run)) for side in sides for run in side.values()}) != 1:
+    judged = {(run.judged, record.tests_of(run)) for side in sides for run in side.values()}
+    if len(judged) != 1:
         return None
     # Of every test image the share of a draw's runs that have it right: what is drawn again are draws, not their runs.
-    first, second = (
+    shares = [
         np.stack([np.mean([right_of(record, run) for run in runs], axis=0) for runs in once_for_its_images(side)[0]])
         for side in sides
-    )
-    low, high = bootstrap_difference(first, second)
+    ]
+    low, high = bootstrap_difference(*_sides_of(test, shares), record.groups_of(judged.pop()[0]))
     return 100 * low, 100 * high
+
+
+def _sides_of(test: Test, shares: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """Of every test image, what is taken from what."""
+    if test.kind == "above":
+        return shares[0], np.zeros_like(shares[0])
+    if test.kind == "error_ratio":
+        return 1 - shares[0], test.bound * (1 - shares[1])
+    if test.kind == "more":
+        return shares[0] - shares[1], shares[2] - shares[3]
+    return shares[0], shares[1]
 
 
 def _more_time(test: Test, runs: Sequence[Mapping[Place, RunFacts]], mean: float) -> float:

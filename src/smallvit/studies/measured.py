@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from smallvit.errors import UsageError
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.stored_findings import StoredFinding, read_findings
 
-TERM = re.compile(r"(?P<of>[a-z_]+)\.(?P<name>[a-z_]+)(?:\[(?P<place>-?\d+)\])?")
-RECORDED = ("metrics", "first")
+TERM = re.compile(r"(?P<of>[a-z_][a-z0-9_]*)\.(?P<name>[a-z_][a-z0-9_]*)(?:\[(?P<place>-?\d+)\])?")
+RECORDED_FIRST = "first"
+RECORDED = ("metrics", RECORDED_FIRST)
 
 
 class Term(NamedTuple):
@@ -28,10 +28,10 @@ class Term(NamedTuple):
 
 
 def parse(text: str) -> list[Term]:
-    """One term, or two of which the second is taken off the first."""
+    """One term, or two of which the second is taken off the first. ValueError."""
     matches = [TERM.fullmatch(part.strip()) for part in text.split(" - ")]
     if not 1 <= len(matches) <= 2 or not all(matches):
-        raise UsageError(
+        raise ValueError(
             f"measure {text!r}: write it as finding.number, finding.array[layer], metrics.key or first.key, or one less another"
         )
     return [Term(m["of"], m["name"], int(m["place"]) if m["place"] else None) for m in matches if m]

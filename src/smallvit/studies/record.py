@@ -79,8 +79,10 @@ class Record(Part):
     test_images: int | None = None
     runs: dict[str, RunFacts] = {}
     floors: dict[str, Any] = {}
+    groups: dict[str, list[int]] = {}  # of the test images, by the digest of their rows, where they come in groups
     failed: dict[str, str] = {}  # run, or arm -> the last that was said
     spent: dict[str, float] = {}  # seconds by runs that have not ended
+    under_way: list[str] = []  # runs that were started; of one that is there when a study goes on the time is not known
 
     @model_validator(mode="before")
     @classmethod
@@ -103,6 +105,10 @@ class Record(Part):
     def floors_of(self, arm: str) -> dict[str, Any]:
         facts = self.arms.get(arm)
         return (facts.floors if facts and facts.floors is not None else None) or self.floors
+
+    def groups_of(self, judged: str) -> NDArray[np.int64] | None:
+        """Of the test images that judged a run, in the order of `right`; None where each stands for itself."""
+        return np.array(self.groups[judged]) if judged in self.groups else None
 
     def tests_of(self, run: RunFacts) -> int:
         return run.test_images or self.test_images or 4 * len(run.right)

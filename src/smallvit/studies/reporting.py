@@ -7,7 +7,7 @@ from pathlib import Path
 from smallvit.errors import RunError
 from smallvit.studies.library import study_names
 from smallvit.studies.page import write_page
-from smallvit.studies.record import FILE, Opened, is_study, open_study
+from smallvit.studies.record import FILE, Opened, is_study, open_study, read_record
 from smallvit.studies.spec import ScaleName
 
 STORED = Path("docs") / "results"  # where records are kept beside the source
@@ -29,8 +29,8 @@ def place_of(study: str | Path, scale: ScaleName) -> Path:
     folder, stored = Path("runs") / "studies" / f"{study}-{scale}", STORED / f"{study}.json"
     if is_study(folder):
         return folder
-    if stored.is_file():
+    if stored.is_file() and read_record(stored).scale == scale:
         return stored
     raise RunError(
-        f"{study} has not been run: neither {folder / FILE} nor {stored} is there; run it with `smallvit study run {study} --scale {scale}`"
+        f"{study} has not been run at {scale} scale: neither {folder / FILE} nor such a {stored} is there; run it with `smallvit study run {study} --scale {scale}`"
     )

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file
 
 from smallvit.console import duration, quiet, say, several, warn
-from smallvit.errors import SmallvitError
+from smallvit.errors import RunError, SmallvitError, UsageError
 from smallvit.planning.plan import Plan, compute_floors, make_plan
 from smallvit.runs.axes import Place
 from smallvit.runs.executor import Ended
 from smallvit.runs.folder import RunFolder
 from smallvit.runs.group import Planned, grow_group
 from smallvit.runs.members import is_group, members_of
+from smallvit.runs.stored_answers import read_answers
 from smallvit.studies.alike import Values, check_alike, decisive
 from smallvit.studies.costs import Data, asked_recipe, in_words, on_processor
 from smallvit.studies.record import FILE, ArmFacts, Record, RunFacts, key_of, write_record
@@ -37,12 +37,14 @@ class StudyRuns:
 
     def __init__(
         self, folder: Path, record: Record, places: Sequence[Place], data: Data, *, threads: int | None, command: str,
-        budget: float | None = None,
+        budget: float | None = None, started: float | None = None,
     ) -> None:  # fmt: skip
         self.path, self.record, self.data, self.threads, self.command = folder, record, data, threads, command
         self.waiting = deque(place for place in places if key_of(place) not in record.runs)
-        self.started, self.budget, self.done = time.monotonic(), budget, 0
-        self.total = sum(len(self.chain(place)) for place in self.waiting)  # of processes
+        self.begun, self.budget, self.done = time.monotonic(), budget, 0
+        self.started = self.begun if started is None else started  # when the command was
+        self.total = sum(len(self.unfinished(place)) for place in self.waiting)  # of processes
+        self.outlived = {*record.under_way}  # whatever started these was killed, and they may have ended since
         self.active: dict[Path, Place] = {}
         self.floors: dict[bytes, dict[str, Any]] = {}  # by the rows that they were computed on
         self.left_for_later = 0
@@ -67,6 +69,8 @@ class StudyRuns:
                     break
                 if not RunFolder(folder).finished:
                     self.active[folder] = step
+                    self.record.under_way = [*dict.fromkeys([*self.record.under_way, key_of(step)])]
+                    self.save()
                     return folder
             else:
                 self.keep(place)  # it had ended when the study was killed
@@ -76,6 +80,8 @@ class StudyRuns:
         place = self.active.pop(ended.path)
         key = key_of(place)
         self.record.spent = {**self.record.spent, key: self.record.spent.get(key, 0.0) + (ended.cpu_seconds or 0.0)}
+        if key not in self.outlived:
+            self.record.under_way = [other for other in self.record.under_way if other != key]
         if ended.well:
             self.done += 1
             if place.stage:
@@ -96,6 +102,10 @@ class StudyRuns:
         before = len(stages(self.record.shared, self.record.arms_asked[str(place.arm)])) - 1
         return [*(place._replace(stage=name) for name in STAGES[:before]), place._replace(stage=None)]
 
+    def unfinished(self, place: Place) -> list[Place]:
+        """What is left of its chain."""
+        return [step for step in self.chain(place) if not (self.folder(step) / "results.json").is_file()]
+
     def asked_of(self, step: Place) -> Table:
         """One stage of a run as it is asked for."""
         return stages(self.record.shared, self.record.arms_asked[str(step.arm)])[self.chain(step).index(step)]
@@ -107,26 +117,38 @@ class StudyRuns:
         """Whether a run that begins now would end within the budget, by what the others of its arm took."""
         if self.budget is None:
             return True
-        took = [run.train_seconds for run in self.record.of(str(place.arm)).values()]
+        own = (
+            self.record.of(str(place.arm)) or self.record.runs
+        )  # where none of this arm has ended, as long as the longest
+        took = [max(run.train_seconds, run.cpu_seconds / (self.threads or 1)) for run in own.values()]
         expected = max(took) if took else self.record.cpu_seconds or 0.0
         return time.monotonic() - self.started + expected <= self.budget
 
     def fail(self, place: Place, problem: str) -> None:
         self.record.failed = {**self.record.failed, key_of(place): problem}
         warn(f"{place._replace(stage=None).words} failed, the others go on: {problem}")
+        self.total -= len(self.unfinished(place._replace(stage=None)))
         self.save()
 
     def keep(self, place: Place) -> None:
         key, place = key_of(place), place._replace(stage=None)
         before = [self.folder(step) for step in self.chain(place)[:-1]]
-        run = read_run(self.folder(place), before)
-        run.cpu_seconds = round(self.record.spent.get(key, 0.0), 1)
+        try:
+            run, groups = read_run(self.folder(place), before)
+        except RunError as error:
+            self.fail(place, str(error))
+            return
+        run.cpu_seconds = 0.0 if key in self.outlived else round(self.record.spent.get(key, 0.0), 1)
+        if groups is not None:
+            self.record.groups = {**self.record.groups, run.judged: groups}
+        self.outlived.discard(key)
+        self.record.under_way = [other for other in self.record.under_way if other != key]
         self.record.runs = {**self.record.runs, key: run}
         self.record.spent = {other: spent for other, spent in self.record.spent.items() if other != key}
         self.record.failed = {other: why for other, why in self.record.failed.items() if other != key}
         self.save()
-        left = (time.monotonic() - self.started) / max(1, self.done) * (self.total - self.done)
-        more = f", about {duration(left)} left" if self.done < self.total else ""
+        left = (time.monotonic() - self.begun) / max(1, self.done) * (self.total - self.done)
+        more = f", about {duration(left)} left" if 0 < self.done < self.total else ""
         say(f"{several(len(self.record.runs), 'run')}, {place.words}: {run.accuracy:.1%}{more}")
 
     def save(self) -> None:
@@ -153,6 +175,11 @@ class StudyRuns:
             flags["init"] = str(self.folder(chain[number - 1]))
         with quiet():
             plan = make_plan(asked_recipe(asked[number], self.data, **flags, settings=settings), with_floors=False)
+            if place.stage is None and not plan.split.judged:
+                raise UsageError(
+                    "nothing judges its runs: the images have no test part, and the study holds out none (val = none): give the "
+                    "source a test part, or the study test or val"
+                )
             plan = plan._replace(floors=self.floors_of(plan))
         now = decisive(plan.recipe.model_dump(mode="json"), place.draw, number > 0)
         if known is not None:
@@ -207,12 +234,12 @@ def folder_of(study: Path, place: Place) -> Path:
     return numbered if place.draw is None and numbered.is_dir() and not path.is_dir() else path
 
 
-def read_run(folder: Path, before: Sequence[Path] = ()) -> RunFacts:
-    """What a run has found: enough for every comparison."""
+def read_run(folder: Path, before: Sequence[Path] = ()) -> tuple[RunFacts, list[int] | None]:
+    """What a run has found: enough for every comparison; and the groups of what judged it, where there are any."""
     run = RunFolder(folder)
-    results, stored = run.results, load_file(folder / "predictions.safetensors")
-    order_N = np.argsort(stored["rows"], kind="stable")
-    right_N = (stored["probabilities"].argmax(1) == stored["labels"])[order_N]
+    results, stored = run.results, read_answers(folder)
+    order_N = np.argsort(stored.rows_N, kind="stable")
+    right_N = (stored.probabilities_NK.argmax(1) == stored.labels_N)[order_N]
     part = results["evaluated_part"]
     facts = RunFacts(
         accuracy=results["parts"][part]["accuracy"],
@@ -221,13 +248,13 @@ def read_run(folder: Path, before: Sequence[Path] = ()) -> RunFacts:
         parameters=results["model"]["parameters"],
         train_images=run.read("split.json", "parts")["parts"]["train"]["n"],
         test_images=len(right_N),
-        judged=hashlib.sha256(np.sort(stored["rows"]).astype(np.int64).tobytes()).hexdigest()[:16],
+        judged=hashlib.sha256(np.sort(stored.rows_N).astype(np.int64).tobytes()).hexdigest()[:16],
         courses=courses(run),
     )
     if before:
         first = RunFolder(before[-1]).results
         facts.accuracy_first = first["parts"].get(first["evaluated_part"], {}).get("accuracy")
-    return facts
+    return facts, None if stored.groups_N is None else stored.groups_N[order_N].tolist()
 
 
 def courses(run: RunFolder) -> dict[str, list[tuple[float, float]]]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from smallvit.recipe import FLAGS, Section
+from smallvit.studies.measured import parse
 
 ScaleName = Literal["paper", "laptop"]
 SCALES: tuple[ScaleName, ...] = ("paper", "laptop")
@@ -58,6 +59,7 @@ class Claim(Section):
     """A published sentence as a check. Differences are in points of accuracy, or in units of `on`."""
 
     claim: str = ""  # its number among those of the papers (studies/claims.toml); empty: the study's own
+    part: bool = False  # of that claim, which says more: alone it may refute the claim, and not show it
     says: str
     on: str = "accuracy"  # or one of the study's measures
     better: tuple[Pair, ...] = ()  # each first is above its second by more than `by`
@@ -134,6 +136,8 @@ class Study(Section):
         self._check_named_arms()
         if unknown := [claim.on for claim in self.claims if claim.on not in ("accuracy", *self.measures)]:
             raise ValueError(f"claims: on = {unknown[0]!r}: should be accuracy or a measure of the study")
+        for text in self.measures.values():
+            parse(text)
         if self.x and self.x not in self.axes:
             raise ValueError(f"x = {self.x!r} is no axis: {', '.join(self.axes)}")
         if wordy := [label for label in self.axes.get(self.x, {}) if not NUMBERED.match(label)]:

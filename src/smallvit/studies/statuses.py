@@ -11,12 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from smallvit.console import several
-from smallvit.evaluation.statistics import mean_interval, wilson
+from smallvit.evaluation.statistics import clustered_interval, mean_interval
 from smallvit.runs.axes import means_over_images
 from smallvit.runs.comparison import LEVEL
 from smallvit.studies.differences import ACCURACY, Difference, Test, differences, tests_of
-from smallvit.studies.record import Record
+from smallvit.studies.measured import RECORDED_FIRST, parse
+from smallvit.studies.record import Record, right_of
 from smallvit.studies.spec import Claim, Study
 
 Word = Literal["fails", "holds", "direction seen at laptop scale", "not decided", "cannot be decided here"]
@@ -45,12 +48,15 @@ def word_of_study(study: Study, record: Record, checks: Sequence[Status]) -> Wor
     """What a study says of a claim of a paper. Each of its `checks` may ask of a part only.
 
     One part that fails is enough; for all else the weakest word counts, as a claim holds where all of its parts do. Checks of
-    arms that the scale leaves out are not asked for, but without them it is not the whole claim that holds.
+    arms that the scale leaves out are not asked for, but without them it is not the whole claim that holds; nor does anything show it
+    where the study has checks of a part of it alone.
     """
     words = [one.word for one in checks if is_asked(study, record, one.claim)]
     if "fails" in words:
         return "fails"
     weakest: Word = max(words, key=WORDS.index, default="not decided")
+    if all(one.claim.part for one in checks):
+        return max(weakest, "not decided", key=WORDS.index)
     return "direction seen at laptop scale" if weakest == "holds" and len(words) < len(checks) else weakest
 
 
@@ -70,7 +76,7 @@ def decide(study: Study, record: Record, claim: Claim, found: Mapping[Test, Diff
         )
         return Status(claim, "not decided", f"{what}; nothing is known of the chance in one", own)
     told = "; ".join(in_words(one) for one in own)
-    if weak := [why for arm in claim.arms for why in decides_nothing(study, record, arm)]:
+    if weak := [why for arm in claim.arms for why in decides_nothing(study, record, arm, claim.on)]:
         return Status(
             claim, "not decided", f"{'; '.join(dict.fromkeys(weak))}: that decides nothing. Seen: {told}", own
         )
@@ -121,16 +127,19 @@ def is_comparable(study: Study, record: Record, claim: Claim) -> bool:
     return all(share >= ENOUGH_SHARE for arm in claim.arms for share, _ in _shares(study, record, arm))
 
 
-def decides_nothing(study: Study, record: Record, arm: str) -> list[str]:
+def decides_nothing(study: Study, record: Record, arm: str, on: str = ACCURACY) -> list[str]:
     """Why a result of this arm says nothing of the claim; empty where it may."""
     found = []
     by_place, floors = record.of(arm), record.floors_of(arm)
     chance = floors.get("majority", {}).get("accuracy")
-    if chance is not None:  # whatever is measured: layers of a model that has learned nothing are no finding
+    # Layers of a model that has learned nothing are no finding; what was trained before it is another matter.
+    of_the_first = on in study.measures and all(term.of == RECORDED_FIRST for term in parse(study.measures[on]))
+    if chance is not None and not of_the_first:
         mean, low, _ = mean_interval(means_over_images({place: run.accuracy for place, run in by_place.items()})[0])
         if len(by_place) < 2:
             (run,) = by_place.values()
-            low = wilson(run.accuracy * record.tests_of(run), record.tests_of(run))[0]
+            right_N = right_of(record, run).astype(np.float64)
+            low = clustered_interval(right_N, groups_N=record.groups_of(run.judged))[0]
         if low <= chance:
             found.append(
                 f"{arm} is not above chance ({100 * mean:.1f} %, from {100 * low:.1f}; chance is {100 * chance:.1f})"

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from smallvit.console import bar, quiet, say, warn
-from smallvit.diagnosis.diagnose import diagnose
+from smallvit.console import quiet, say
 from smallvit.errors import RunError, SmallvitError, UsageError, nearest
 from smallvit.recipe import Section
 from smallvit.recipes.durations import parse_duration
@@ -22,13 +21,13 @@ from smallvit.runs.atomic import write_text
 from smallvit.runs.axes import Place
 from smallvit.runs.environment import environment
 from smallvit.runs.executor import run_all, wait_for_others
-from smallvit.runs.folder import RunFolder, claimed
+from smallvit.runs.folder import claimed
 from smallvit.runs.members import is_group, members_of, write_group
 from smallvit.runs.ownership import sole_owner
 from smallvit.runs.places import LOCAL, as_one_of, check_place, place_called, room_at
 from smallvit.studies import costs
 from smallvit.studies.library import in_words, read_study, study_names
-from smallvit.studies.measured import measure_run, needs_diagnosis
+from smallvit.studies.looking import measure_runs
 from smallvit.studies.page import write_page
 from smallvit.studies.record import (
     FILE,
@@ -44,11 +43,10 @@ from smallvit.studies.record import (
     write_record,
 )
 from smallvit.studies.sets import Data, check_some_there, data_for, file_names, known_sets, moved_sets
-from smallvit.studies.source import StudyRuns, folder_of
+from smallvit.studies.source import StudyRuns
 from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
 
 ASKED = "asked.json"
-IMAGES = 256  # for a diagnosis
 
 
 class Asked(Section):
@@ -76,33 +74,38 @@ def run_study(
     axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too, and with the
     images that it had: without `data` where they were. What failed stands in `record.failed` while the rest goes on.
     """
+    started = time.monotonic()
     check_place(on)
     key, study = _key_of(name), read_study(name)
     if scale not in study.scales:
         raise UsageError(f"--scale {scale}: {name} has {' and '.join(study.scales)}")
     asked_scale = study.scales[scale]
     threads = threads or (1 if scale == "laptop" else None)
-    asked = Asked(
-        command=command, data=data_for(study, scale, data), seeds=seeds or asked_scale.seeds,
-        draws=draws or asked_scale.draws, only=tuple(only), jobs=jobs or (room_at(LOCAL, threads) if threads else 1),
-        budget=parse_duration(budget) if isinstance(budget, str) else budget, threads=threads,
-    )  # fmt: skip
+    try:
+        asked = Asked(
+            command=command, data=data_for(study, scale, data), seeds=seeds or asked_scale.seeds,
+            draws=draws or asked_scale.draws, only=tuple(only), jobs=jobs or (room_at(LOCAL, threads) if threads else 1),
+            budget=parse_duration(budget) if isinstance(budget, str) else budget, threads=threads,
+        )  # fmt: skip
+    except ValidationError as error:
+        raise UsageError(in_words(error)) from None
     chosen_arms(study, scale, asked.only)
     folder = Path(out) if out else Path("runs") / "studies" / f"{key}-{scale}"
     with quiet(not show_progress):
         if is_study(folder) and not overwrite:
             with sole_owner(folder):
                 asked = _checked(key, study, scale, folder, asked)
-                return _go(folder, study, _write_asked(folder, asked), on)
+                return _go(folder, study, _write_asked(folder, asked), on, started)
         check_some_there(study, scale, chosen_arms(study, scale, asked.only), asked.data)
         with claimed(folder, overwrite) as path:
             write_group(path, {"title": study.title, "command": command}, {})
             write_record(path / FILE, new_record(key, study, scale, asked))
-            return _go(path, study, _write_asked(path, asked), on)
+            return _go(path, study, _write_asked(path, asked), on, started)
 
 
 def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL, data: str | Path | None = None) -> Opened:
     """Go on as the last command asked. `data` is where its images are now, if they were moved."""
+    started = time.monotonic()
     check_place(on)
     with sole_owner(folder):
         study, asked = open_study(folder).study, read_asked(folder)
@@ -110,7 +113,7 @@ def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL, data: s
             asked = _write_asked(folder, _moved(folder, study, asked, data))
         if jobs:
             asked = asked.model_copy(update={"jobs": jobs})
-        return _go(folder, study, asked, on)
+        return _go(folder, study, asked, on, started)
 
 
 def finished_runs(opened: Opened) -> list[Path]:
@@ -229,7 +232,7 @@ def _write_asked(folder: Path, asked: Asked) -> Asked:
 # ---- the way of a study --------------------------------------------------------------------------------
 
 
-def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
+def _go(folder: Path, study: Study, asked: Asked, on: str, started: float) -> Opened:
     """From wherever the folder, which is held, stands."""
     record = read_record(folder / FILE)
     arms = chosen_arms(study, record.scale, asked.only)
@@ -242,15 +245,16 @@ def _go(folder: Path, study: Study, asked: Asked, on: str) -> Opened:
     if is_group(folder):
         wait_for_others([member.path for member in members_of(folder)])
     runs = StudyRuns(
-        folder, record, places, asked.data, threads=asked.threads, command=asked.command, budget=asked.budget
-    )
+        folder, record, places, asked.data, threads=asked.threads, command=asked.command, budget=asked.budget,
+        started=started,
+    )  # fmt: skip
     go_on = f"smallvit resume {folder}"
     if runs.waiting:
         say(f"{len(runs.waiting)} runs of {len(ready)} arms to go, {asked.jobs} at a time")
     launch = place_called(on, asked.jobs)
     with as_one_of(asked.jobs, on):  # runs are planned when their turn comes
         run_all(runs, asked.jobs, go_on=go_on, total=runs.total, keep_going=True, launch=launch)
-    _measure(folder, study, record)
+    measure_runs(folder, study, record)
     opened = Opened(record.study, study, record, folder)
     write_page(opened, folder / "report.html")
     if runs.left_for_later:
@@ -317,35 +321,3 @@ def _known_costs(record: Record) -> dict[str, costs.Cost]:
                 if own.steps_per_epoch is not None:
                     found[costs.kind(stage)] = costs.Cost(own.step_ms, own.steps_per_epoch, own.train_images or 0)
     return found
-
-
-def _measure(folder: Path, study: Study, record: Record) -> None:
-    """The numbers that the study wants of its runs, where a run has none yet."""
-    waiting = [key for key, run in record.runs.items() if study.measures and not run.measured]
-    with_diagnosis = needs_diagnosis(study.measures)
-    with bar("looking into the models", len(waiting)) as advance:
-        for key in waiting:
-            arm, replicate = split_key(key)
-            place = replicate._replace(arm=arm)
-            path = folder_of(folder, place)
-            try:
-                if path.is_dir():
-                    if with_diagnosis and not (path / "findings").is_dir():
-                        other = _against(study, arm)
-                        against = folder_of(folder, place._replace(arm=other)) if other else None
-                        diagnose(path, against if against and RunFolder(against).finished else None, IMAGES)
-                    first = folder_of(folder, place._replace(stage="first"))
-                    record.runs[key].measured = measure_run(
-                        study.measures, RunFolder(path), first if first.is_dir() else None
-                    )
-                    write_record(folder / FILE, record)
-            except SmallvitError as error:
-                warn(f"{key} could not be looked into, the others go on: {error}")
-            advance(1, note=key)
-
-
-def _against(study: Study, arm: str) -> str | None:
-    """The other arm at the same values of the axes."""
-    base, *labels = arm.split(BETWEEN)
-    other = study.against.get(arm) or study.against.get(base)
-    return BETWEEN.join([other, *labels]) if other and other in study.arms else other

@@ -6,6 +6,7 @@ trial. So one that was killed goes on as if it had not been.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -76,15 +77,21 @@ def importances(space: Space, basis: Mapping[str, Any], trials: Sequence[Trial])
 def distributions(space: Space, basis: Mapping[str, Any]) -> dict[str, optuna.distributions.BaseDistribution]:
     """As Optuna has them. Where the default stands outside, the space is as much wider."""
     defaults = space.defaults(basis)
-    return {name: _distribution(parameter, defaults[name]) for name, parameter in space.parameters.items()}
+    return {
+        name: _distribution(parameter, defaults[name], whole=isinstance(basis.get(name), int))
+        for name, parameter in space.parameters.items()
+    }
 
 
-def _distribution(parameter: Parameter, default: Any) -> optuna.distributions.BaseDistribution:
+def _distribution(parameter: Parameter, default: Any, whole: bool) -> optuna.distributions.BaseDistribution:
+    """`whole`: the recipe has a whole number there."""
     optuna = load_optuna()
     if choices := parameter.choices or parameter.times:
         return optuna.distributions.CategoricalDistribution(choices if default in choices else (*choices, default))
     assert parameter.low is not None and parameter.high is not None
     low, high = min(parameter.low, default), max(parameter.high, default)
+    if whole:
+        return optuna.distributions.IntDistribution(math.ceil(low), math.floor(high), log=parameter.log)
     return optuna.distributions.FloatDistribution(low, high, log=parameter.log)
 
 

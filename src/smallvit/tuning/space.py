@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from smallvit.errors import UsageError, nearest
+from smallvit.planning.explanation import brief
 from smallvit.recipe import Recipe, flat
 
 Value = bool | int | float | str
@@ -78,10 +79,22 @@ class Space(NamedTuple):
             raise UsageError(
                 f"the space {self.name}: what the default recipe has for {unknown[0]} is not known: give it a default"
             )
-        return {
+        found = {
             name: 1.0 if parameter.times else basis[name] if parameter.default is None else parameter.default
             for name, parameter in self.parameters.items()
         }
+        for name, parameter in self.parameters.items():
+            if parameter.low is not None and not _has_place(found[name], parameter.log):
+                number = "a number above 0" if parameter.log else "a number"
+                raise UsageError(
+                    f"the space {self.name}: the default recipe has {name} = {brief(found[name])}, which has no place in a range"
+                    f"{' with log = true' * parameter.log}: give the parameter a default, {number}, or choices instead of low and high"
+                )
+        return found
+
+
+def _has_place(value: Any, log: bool) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and (value > 0 or not log)
 
 
 def _multiple(value: float, times: float) -> float:
