@@ -115,6 +115,10 @@ def test_sizes_shapes_and_enlarging(tmp_path: Path) -> None:
     assert "from 16 to 80 px" in only(report, "sizes").message
     assert "60 of 90 images are at least 2 times as long as wide (67 %)" in only(report, "shapes").message
     assert "30 of 90 images" in only(report, "enlarged").message
+    assert (
+        "Most are large enough" in only(report, "enlarged").advice
+        and "loses nothing" not in only(report, "enlarged").advice
+    )
     assert {"sizes", "shapes", "enlarged"} & codes(checked(root, fit="pad", img_size=16)) == {"sizes"}
 
 

@@ -167,6 +167,16 @@ def test_folder_beside_parts_is_no_class(tmp_path: Path, capsys: pytest.CaptureF
     assert "left out: docs" in capsys.readouterr().err
 
 
+def test_a_part_beside_the_classes_is_no_class(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"cat": 2, "dog": 2, "test/cat": 2, "test/dog": 2})
+    with pytest.raises(
+        DataError, match=r"test holds folders that are named like the classes .* put the others into .*/train/"
+    ):
+        open_source(str(tmp_path))
+    make_folder(tmp_path / "other", {"cat": 2, "test": 2, "val/inner": 2})
+    assert load(tmp_path / "other").class_names == ("cat", "test", "val")
+
+
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     make_folder(tmp_path, {"train": 2, "bus": 2, "car": 2})
     assert load(tmp_path).class_names == ("bus", "car", "train")
@@ -416,6 +426,14 @@ def test_damaged_npz(tmp_path: Path, damage: str) -> None:
         ("12345", True),
         ("123456789", False),
         (("cat", "d"), True),
+        ([f"{number:02d}" for number in range(10)], False),
+        (("01", "02", "03"), True),
+        (("007", "42"), True),
+        (("left", "right"), False),
+        (("turn_left", "Turn Right", "turn_right", "stop"), False),
+        (("Hand-Left", "Hand-Right"), False),
+        (("leftover", "rightover"), True),
+        (("left", "straight"), True),
     ],
 )
 def test_signs_are_not_mirrored_but_numbers_for_something_else_are(

@@ -33,7 +33,7 @@ def test_few_images_leave_time_for_the_widest_and_the_reason_is_told_once() -> N
     plan = planned()
     assert plan.recipe.model.name == plan.recipe.model.timm_name == "conv_tiny"
     [why] = reasons(plan, "model.name")
-    assert why.startswith(f"the widest that sees every image {ENOUGH} times or more")
+    assert why.startswith(f"the widest that could see every image {ENOUGH} times or more")
 
 
 def test_a_kind_of_the_family_leaves_the_width_to_us() -> None:
@@ -114,6 +114,20 @@ def test_a_wider_member_sees_fewer_images_so_that_the_time_is_about_the_same(mon
     assert many.recipe.model.name == "conv_micro"
     [why] = reasons(many, "epochs")
     assert "about 105,263 images seen" in why and many.recipe.epochs == 35
+
+
+@pytest.mark.parametrize("more", [{"budget": 4}, {"budget": 60, "model": "hybrid"}])
+def test_a_budget_that_is_gone_before_a_step_is_refused_in_words(
+    more: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("smallvit.planning.length.Clock.for_steps", lambda clock, budget, end: -1.0)
+    with pytest.raises(UsageError, match=r"leaves 0 s for training, .*: raise --budget to \d+s"):
+        planned(**more)
+
+
+def test_why_there_are_as_many_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smallvit.planning.length.MOST_MINUTES_CPU", 6_000)  # on a slow machine, too
+    assert reasons(planned(per_class=20), "epochs") == ["the most that is taken unasked"]
 
 
 @pytest.mark.parametrize(("images", "seconds", "cell"), [

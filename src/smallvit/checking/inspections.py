@@ -106,9 +106,16 @@ def sizes(files: list[File], img_size: int, fit: str) -> Iterator[Problem]:
             "enlarged",
             f"{are(len(small), 'image', len(files))} smaller than the {img_size} px of training "
             f"({share(len(small), len(files))}) and will be enlarged; half of all are at most {np.median(shorter):.0f} px",
-            f"--img-size {max(4, int(np.percentile(shorter, 10)) // 4 * 4)} costs less and loses nothing.",
+            _smaller(float(np.median(shorter)), img_size),
             [f"{file.name}: {file.width} x {file.height}" for file in small],
         )
+
+
+def _smaller(typical: float, img_size: int) -> str:
+    side = max(4, int(typical) // 4 * 4)
+    if side < img_size:
+        return f"--img-size {side} costs less, and half of them have no more pixels than that."
+    return "Most are large enough: leave the small ones out, or take them as they are."
 
 
 def enlarged_arrays(side: int, img_size: int, total: int) -> Iterator[Problem]:

@@ -66,6 +66,13 @@ def _part_folders(root: Path, folders: list[Path]) -> dict[Path, str]:
             warn(f"{root} has the parts {', '.join(folder.name for folder in parts)}; left out: {', '.join(others)}")
         # A lone train folder is no split: it is divided as any other folder is.
         return parts if len(kinds) > 1 else dict.fromkeys(parts, "")
+    classes = {folder.name for folder in folders if folder not in parts}
+    for folder, part in parts.items():
+        if part != "train" and {inside.name for inside in visible_folders(folder)} <= classes:
+            raise DataError(
+                f"{folder} holds folders that are named like the classes beside it: if it is the {part} part, put the others into "
+                f"{root}/train/; if it is a class, rename it"
+            )
     if only_parts and "train" in named.values():
         raise DataError(f"the train folder of {root} holds no class folders: put the images of each class into one")
     if only_parts:

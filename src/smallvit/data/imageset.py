@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from smallvit.console import bar
 
+SIDES = {"left": "right", "right": "left", "clockwise": "counterclockwise", "counterclockwise": "clockwise"}
+SIDED = re.compile(rf"(?<![^\W_])({'|'.join(SIDES)})(?![^\W_])", re.IGNORECASE)  # as a word of a name: turn_left
 MOST_VALUES = 2**24  # of images that become floating point beside each other: 128 MB in double precision
 
 
@@ -33,13 +36,30 @@ class Images(Protocol):
     def numel(self) -> int: ...
 
 
+def mirrored_pair(class_names: Iterable[str]) -> tuple[str, str] | None:
+    """Two classes of which a mirror makes one of the other, by their names: turn_left and turn_right."""
+    names = set(class_names)
+    for name in sorted(names):
+        if (other := SIDED.sub(_other_side, name)) != name and other in names:
+            return name, other
+    return None
+
+
+def _other_side(word: re.Match[str]) -> str:
+    one = word[0]
+    other = SIDES[one.lower()]
+    return other.upper() if one.isupper() else other.capitalize() if one[0].isupper() else other
+
+
 def may_mirror(class_names: Iterable[str]) -> bool:
-    """Whether a mirrored image keeps its class: not where all classes are single digits or letters.
+    """Whether a mirrored image keeps its class: not where all classes are single digits or letters, or two are left and right.
 
     Fewer than ten that count from 0 on, or fewer than nine from 1 on, are numbers for something else: 0 and 1 for no and yes, 1 to 5
     for grades.
     """
-    names = set(class_names)
+    if mirrored_pair(class_names := tuple(class_names)):
+        return False
+    names = {name.lstrip("0") or "0" if name.isdecimal() else name for name in class_names}  # 07 is 7
     counted = any(
         len(names) < 10 - first and names == {str(number + first) for number in range(len(names))} for first in (0, 1)
     )

@@ -58,16 +58,16 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{several(len(split.train), 'training image')}: under {FEW_TRAINING_IMAGES:,} or so, --folds {folds} judges all of them, each by a model "
             "that has not seen it and was trained on the other folds, and finds labels that are probably wrong"
         )
-    if 0 < len(split.test) < FEW_TEST_IMAGES:
-        yield (
-            f"{several(len(split.test), 'test image')}: the accuracy will be known to within about "
-            f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
-        )
-    elif images.groups and 0 < (judging := len(_groups_of(images, split.test))) < FEW_TEST_GROUPS:
+    if images.groups and 0 < (judging := len(_groups_of(images, split.test))) < FEW_TEST_GROUPS:
         yield (
             f"the {several(len(split.test), 'test image')} are of {several(judging, 'group')}, and images of one group are right or wrong "
             "together: the accuracy will be known as badly as by so few cases; hold out more (--test 0.3), or --folds 5, "
             "by which every group judges once"
+        )
+    elif 0 < len(split.test) < FEW_TEST_IMAGES:
+        yield (
+            f"{several(len(split.test), 'test image')}: the accuracy will be known to within about "
+            f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
         )
 
 

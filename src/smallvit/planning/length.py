@@ -32,6 +32,7 @@ from smallvit.training.loop import Training
 
 MOST_MINUTES_CPU = 10  # when the epochs are ours to choose
 LEAST_EPOCHS, USUAL_EPOCHS = 10, 20  # fewer are not chosen: for want of time, and for the number of images
+MOST_USUAL_EPOCHS = 300
 AIM = 0.985  # of a budget: the end is foreseen to within a few hundredths
 LOOKED_SHARE = 0.05  # of the time for steps, for looks at the validation part
 TRIED_SHARE = 0.05  # of what is left of a budget, for tries of threads and precision
@@ -181,8 +182,9 @@ def _affordable_looks(choices: Choices, seconds: float, a_look: float) -> int:
 def _choose_epochs(choices: Choices, training: Training, cost: StepCost) -> None:
     n, on_cpu = len(training.loader.rows), choices["device"] == "cpu"
     seen = usual_samples(choices)
-    epochs = min(300, max(USUAL_EPOCHS, round(seen / n)))
-    why = f"about {seen:,} images seen, {USUAL_EPOCHS} to 300 epochs"
+    epochs = min(MOST_USUAL_EPOCHS, max(USUAL_EPOCHS, round(seen / n)))
+    bounds = {MOST_USUAL_EPOCHS: "the most that is taken unasked", USUAL_EPOCHS: "the fewest that are taken unasked"}
+    why = bounds.get(epochs, f"about {seen:,} images seen")
     if on_cpu and choices["epochs"] == "auto":
         fitting = fitting_epochs(60 * MOST_MINUTES_CPU, lambda count: seconds_of(training, cost, count, 1))
         if fitting < epochs:

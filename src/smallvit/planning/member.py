@@ -38,6 +38,8 @@ def choose_member(choices: Choices, training: Training, cost: StepCost, seconds:
 
     `training` and its cost are of the smallest.
     """
+    if seconds <= 0:
+        return False  # there is no time for any: refused where steps are counted
     seen = seconds / (len(training.loader) * cost.seconds[1])
     fitting = [size for size, dearer in WIDER.items() if seen / dearer >= ENOUGH]
     smallest = choices["model.timm_name"]
@@ -46,11 +48,9 @@ def choose_member(choices: Choices, training: Training, cost: StepCost, seconds:
         why = f"the smallest of the family, as a wider one would see every image less than {ENOUGH} times in the time"
         choices.record("model.name", choices["model.name"], why + about)
         return False
-    times = f"about {seen / WIDER[fitting[-1]]:.0f} times"
     widest = smallest.replace(SMALLEST, fitting[-1])
-    choices.record(
-        "model.name", widest, f"the widest that sees every image {ENOUGH} times or more in the time: {times}{about}"
-    )
+    why = f"the widest that could see every image {ENOUGH} times or more in the time, by the steps of the smallest"
+    choices.record("model.name", widest, why + about)
     choices.record("model.timm_name", widest, f"what {widest} means at {choices['data.img_size']} px")
     return True
 

@@ -9,7 +9,7 @@ import torch
 
 from smallvit.console import several
 from smallvit.data.images import FULL_WHITE
-from smallvit.data.imageset import ImageSet, channel_statistics
+from smallvit.data.imageset import ImageSet, channel_statistics, mirrored_pair
 from smallvit.data.sources import Source
 from smallvit.data.split import VAL_SHARE, Split, auto_test, auto_val
 from smallvit.errors import UsageError
@@ -31,6 +31,7 @@ NUMBERED = (
     "assumed: a mirror image is of the same class, for the classes are numbers without names; if they stand for digits, "
     "letters or anything else that a mirror changes, --set augment.flip=0"
 )
+OTHER_SIDE = "a mirror makes {} of {}; if it does not, --set augment.flip=0.5"
 SIGNS = "a mirrored digit or letter is another sign; if the classes are none, --set augment.flip=0.5"
 VARIED_FROM = 100  # epochs: on 500 images it gained at 136 and 513; on more, from 30 to 240, it was within chance
 SHIFT, SHIFT_SHARE = 2, 16  # pixels, and no more than that share of the side; 4 px at 64 px lost
@@ -66,7 +67,7 @@ def resolve_size(choices: Choices, source: Source) -> None:
     if side <= 64 and side % 4 == 0:
         fitting = side
     choices.choose("data.img_size", fitting, f"the images are typically {side} px on their shorter side")
-    kinds = {1: "all files are grey", 3: "the files have colour"}
+    kinds = {1: "all files are grey", 3: "the files are stored in colour"}
     choices.choose(
         "data.in_chans",
         source.channels,
@@ -93,7 +94,8 @@ def resolve_size(choices: Choices, source: Source) -> None:
         )
     flip = 0.5 if source.mirrors else 0.0
     assumed = NUMBERED if all(name.isdecimal() for name in source.class_names) else MIRRORED
-    choices.choose("augment.flip", flip, assumed if flip else SIGNS)
+    sides = mirrored_pair(source.class_names)
+    choices.choose("augment.flip", flip, assumed if flip else OTHER_SIDE.format(*sides) if sides else SIGNS)
     mirrored = choices["augment.flip"] > 0 and _classifies(choices)
     why = "the mean of an image and its mirror image is right more often" if mirrored else "nothing was mirrored"
     choices.choose("data.flips", mirrored, why)
@@ -268,7 +270,7 @@ def _colour(choices: Choices) -> tuple[float, str]:
     """How far light and colour change from one look at an image to the next."""
     epochs = choices["epochs"]
     if choices["data.in_chans"] != 3:
-        return 0.0, "the images have no colour"
+        return 0.0, "measured for colour images only"
     if choices["model.name"] not in HYBRIDS:
         return 0.0, f"not measured for {choices['model.name']}"
     if epochs < COLOUR_FROM:
