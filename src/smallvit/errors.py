@@ -25,6 +25,10 @@ class UsageError(SmallvitError, ValueError):
     exit_status = 2
 
 
+class BudgetError(UsageError):
+    """The time that was given is not enough to train in."""
+
+
 class DataError(SmallvitError):
     """The images are missing, unreadable or too few."""
 

@@ -108,6 +108,12 @@ def test_the_part_that_judges(clean: Path, tmp_path: Path) -> None:
     assert codes(checked(clean, test="none", val="none")) == {"no-test"}
 
 
+def test_a_budget_that_is_too_short_is_one_finding_among_others(tmp_path: Path) -> None:
+    report = checked(fill(tmp_path, {"a": 200, "b": 20}), budget=2)
+    assert "the budget of 2 s leaves" in only(report, "unusable").message and report.recipe is None and not report.ok
+    assert "imbalance" in codes(report)
+
+
 def test_sizes_shapes_and_enlarging(tmp_path: Path) -> None:
     root = fill(tmp_path, {"a": 30, "b": 30}, size=(200, 80))
     fill(root, {"c": 30}, size=(16, 16))

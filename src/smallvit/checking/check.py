@@ -23,7 +23,7 @@ from smallvit.data.kept import Data, lent
 from smallvit.data.kinds import where_of
 from smallvit.data.sources import open_source
 from smallvit.data.split import Split
-from smallvit.errors import DataError, UsageError
+from smallvit.errors import BudgetError, DataError, SmallvitError, UsageError
 from smallvit.models.features import count_parameters
 from smallvit.planning.cautions import torn_groups
 from smallvit.planning.choices import Choice, Choices
@@ -128,11 +128,13 @@ def _check(asked: Recipe, fast: bool) -> CheckReport:
 # ---- what train would do -----------------------------------------------------------------------------
 
 
-def _prepare(asked: Recipe) -> tuple[Prepared | None, ImageSet | None, DataError | None]:
-    """The plan of `train`; where it would stop for the data, the images if they can be had, and the reason."""
+def _prepare(asked: Recipe) -> tuple[Prepared | None, ImageSet | None, SmallvitError | None]:
+    """The plan of `train`; where it would stop for the data or for want of time, the images if they can be had, and the reason."""
     try:
         try:
             prepared = prepare(asked, with_floors=False)
+        except BudgetError:
+            raise
         except UsageError:
             if asked.batch_size == "auto":
                 raise
@@ -140,7 +142,7 @@ def _prepare(asked: Recipe) -> tuple[Prepared | None, ImageSet | None, DataError
             if resolved(asked.batch_size) <= len(prepared.plan.split.train):
                 raise
         return prepared, prepared.plan.images, None
-    except DataError as error:
+    except (DataError, BudgetError) as error:
         try:
             return None, _load(asked), error
         except DataError as worse:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from smallvit.console import several
-from smallvit.errors import UsageError
+from smallvit.errors import BudgetError
 from smallvit.planning.cautions import FEW_EPOCHS
 from smallvit.planning.choices import Choices
 from smallvit.planning.member import usual_samples
@@ -147,7 +147,7 @@ def _spend_budget(choices: Choices, training: Training, cost: StepCost, clock: C
         one, some = (seconds_of(training, cost, epochs, 1) for epochs in (1, FEW_EPOCHS))
         enough = math.ceil(budget + (some - seconds) * max(1, clock.turns) / (AIM * clock.share))
         alone = ", or give --threads 1 where other work goes on beside it" if choices["threads"] > 1 else ""
-        raise UsageError(
+        raise BudgetError(
             f"the budget of {budget:.0f} s leaves {max(0, seconds):.0f} s for training, but one epoch of {several(an_epoch, 'step')} "
             f"takes about {one:.1f} s: raise --budget to {enough}s for {FEW_EPOCHS} of them, or take fewer images or a smaller model{alone}"
         )

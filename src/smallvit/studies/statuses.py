@@ -142,7 +142,7 @@ def decides_nothing(study: Study, record: Record, arm: str, on: str = ACCURACY) 
             low = clustered_interval(right_N, groups_N=record.groups_of(run.judged))[0]
         if low <= chance:
             found.append(
-                f"{arm} is not above chance ({100 * mean:.1f} %, from {100 * low:.1f}; chance is {100 * chance:.1f})"
+                f"{arm} is not above chance ({100 * mean:.1f} %, from {100 * max(0.0, low):.1f}; chance is {100 * chance:.1f})"
             )
     found += [why for share, why in _shares(study, record, arm) if share <= LEAST_SHARE]
     return found
