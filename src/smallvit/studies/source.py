@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from smallvit.console import duration, quiet, say, several, warn
 from smallvit.errors import RunError, SmallvitError, UsageError
@@ -117,10 +118,9 @@ class StudyRuns:
         """Whether a run that begins now would end within the budget, by what the others of its arm took."""
         if self.budget is None:
             return True
-        own = (
-            self.record.of(str(place.arm)) or self.record.runs
-        )  # where none of this arm has ended, as long as the longest
-        took = [max(run.train_seconds, run.cpu_seconds / (self.threads or 1)) for run in own.values()]
+        # Where none of this arm has ended: the longest of the others. Processor time knows of what came first, too.
+        own = list((self.record.of(str(place.arm)) or self.record.runs).values())
+        took = [max(run.train_seconds, run.cpu_seconds / (self.threads or torch.get_num_threads())) for run in own]
         expected = max(took) if took else self.record.cpu_seconds or 0.0
         return time.monotonic() - self.started + expected <= self.budget
 
