@@ -47,6 +47,19 @@ def test_precision_is_what_was_faster_by_enough(speeds: Speeds, fp32: float, bf1
     assert choices["precision"].why == f"measured: a step takes {bf16:.0f} ms in bf16, {fp32:.0f} ms in fp32"
 
 
+@pytest.mark.parametrize("units", [False, True])
+def test_another_model_is_tried_where_there_are_units_for_it(
+    speeds: Speeds, units: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tryout, "has_fast_bf16", lambda device: units)
+    speeds |= {(4, "bf16"): 3.0, (1, "bf16"): 9.0, (1, "fp32"): 12.0}
+    plan, choices = chosen(model="vit_pico")
+    assert plan.recipe.precision == ("bf16" if units else "fp32")
+    assert choices["precision"].why.startswith("measured: a step takes 3 ms in bf16" if units else "no fast bf16 units")
+    speeds |= {(4, "bf16"): 30.0, (1, "bf16"): 90.0}
+    assert chosen(model="vit_pico")[0].recipe.precision == "fp32", "units that do not pay for this model"
+
+
 @pytest.mark.parametrize(("alone", "together", "expected"), [(10.0, 5.0, 4), (10.0, 9.5, 1), (10.0, 20.0, 1)])
 def test_threads_are_more_than_one_where_they_pay(speeds: Speeds, alone: float, together: float, expected: int) -> None:
     for precision in ("fp32", "bf16"):

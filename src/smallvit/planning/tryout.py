@@ -70,15 +70,16 @@ def resolve_speed(choices: Choices, asked: Recipe, training: Training, seconds: 
 
 
 def choose_precision(choices: Choices, speeds: Speeds) -> None:
+    """On a GPU by what it has. On a CPU 16 bits are tried where they may pay: with units for them, or with our own family."""
     device, threads = choices["device"], choices["threads"]
-    if device != "cpu" or choices["model.name"] not in HYBRIDS:
-        fast = has_fast_bf16(device)
-        why = "the device is fast at bf16" if fast else why_not(device) or "no fast bf16 units"
+    fast, problem = has_fast_bf16(device), why_not(device)
+    if device != "cpu":
+        why = "the device is fast at bf16" if fast else "no fast bf16 units"
         choices.choose("precision", "bf16" if fast else "fp32", why)
+    elif problem or not (fast or choices["model.name"] in HYBRIDS):
+        choices.choose("precision", "fp32", problem or "no fast bf16 units, and not tried for this model without them")
     elif choices["data.img_size"] < TINY:
         choices.choose("precision", "fp32", "images this small gain nothing from 16 bits")
-    elif problem := why_not(device):
-        choices.choose("precision", "fp32", problem)
     elif not speeds.can_compare((threads, "fp32"), (threads, "bf16")):
         choices.choose("precision", "fp32", NO_TIME)
     else:
