@@ -59,6 +59,15 @@ def test_narrow_heads_cannot_tell_all_cells_apart_and_it_is_said() -> None:
     assert f"{shares.mean():.0%} of the cells" in said and "16 numbers a head" in said
 
 
+def test_one_head_as_wide_as_the_model_looks_where_it_should_too() -> None:
+    """Normed positions leave one direction empty: what is found there is rounding, and a large number by its inverse."""
+    model, _ = model_with("impulse", "vit_nano", num_heads=1)
+    positions, layer = table_of_positions(model), model.blocks[0].attn
+    assert positions is not None and (hits(layer, normed_cells(positions), positions.layout.grid) == 1).all()
+    query_DD = layer.qkv.weight.chunk(3)[0]
+    assert (query_DD @ torch.ones(64)).norm() < 1e-2 * query_DD.norm(), "nothing is spent on that direction"
+
+
 def test_neighbours_are_those_inside_the_image() -> None:
     cells, theirs = neighbours((2, 3), (0, 1))
     assert cells.tolist() == [0, 1, 3, 4] and theirs.tolist() == [1, 2, 4, 5]

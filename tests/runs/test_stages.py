@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import smallvit
 from helpers import ends_well, fails, run_here
@@ -18,8 +20,9 @@ from smallvit.planning.plan import make_plan, write_plan
 from smallvit.recipe import flat
 from smallvit.runs import executor
 from smallvit.runs.members import method_of
-from smallvit.runs.stages import Stages
+from smallvit.runs.stages import Stages, settled
 from smallvit.training import budget
+from smallvit.training.session import train_seconds
 
 TINY: dict[str, Any] = {
     "data": "digits", "model": "vit_pico", "per_class": 4, "batch_size": 8, "epochs": 1, "threads": 1, "show_progress": False,
@@ -179,6 +182,52 @@ def test_a_run_that_comes_late_is_trained_all_the_same(
     assert recipe.steps and recipe.replan and recipe.replan.seconds == pytest.approx(AIM * 1000)
     assert 950 < recipe.replan.by < 985, "its share is a tenth of the budget"
     assert "what came first took 5000 s of the 1000 s: the budget will not be kept" in capsys.readouterr().err
+
+
+def test_the_time_of_a_stage_that_outlived_its_command_is_gone(staged: smallvit.Run, tmp_path: Path) -> None:
+    """The command was killed in its first stage, which went on to its end in a process of its own."""
+    folder = shutil.copytree(staged.path, tmp_path / "a")
+    (folder / "recipe.json").unlink()
+    stored = json.loads((folder / "stages.json").read_text("utf-8"))
+    assert stored["counted"] == ["pretraining", "teacher"]
+
+    def gone(**changes: Any) -> float:
+        (folder / "stages.json").write_text(json.dumps(stored | {"spent": 10.0} | changes), "utf-8")
+        stages = Stages.stored(folder)
+        stages.run(folder, {folder: 0}, lambda paths, prepared: None)
+        return stages.clock.gone
+
+    def trained(name: str) -> float:
+        path, seconds = folder / name / "metrics.jsonl", 500.0
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        path.write_text("".join(json.dumps(line | {"seconds": seconds}) + "\n" for line in lines), "utf-8")
+        return train_seconds(folder / name)
+
+    seconds = sum(map(trained, ("pretraining", "teacher")))
+    assert seconds >= 1000 and gone() < 500 and gone(counted=None) < 500, "an earlier version has all of it in `spent`"
+    assert gone(counted=["pretraining"]) > 500 and gone(counted=[]) > seconds
+
+
+def test_changes_that_go_by_the_epochs_are_chosen_with_their_number(staged: smallvit.Run) -> None:
+    flags = {key: value for key, value in TINY.items() if key != "show_progress"}
+    plan = make_plan(smallvit.make_recipe(settings={"augment.trivial": "auto"}, **flags), with_floors=False)
+    assert plan.recipe.augment.trivial is False and settled(plan).augment.trivial == "auto"
+
+
+def test_a_folder_that_was_moved_has_its_teacher_in_it(staged: smallvit.Run, tmp_path: Path) -> None:
+    moved = shutil.copytree(staged.path, tmp_path / "moved")
+    recipe = (moved / "recipe.json").read_text("utf-8").replace(str(staged.path / "teacher"), str(tmp_path / "gone"))
+    (moved / "recipe.json").write_text(recipe, "utf-8")
+    for name in ("results.json", "report.html", "model.safetensors", "metrics.jsonl"):
+        (moved / name).unlink()
+    shutil.rmtree(moved / "state")
+    smallvit.resume(moved, show_progress=False)
+    again, once = (load_file(run / "model.safetensors") for run in (moved, staged.path))
+    assert again.keys() == once.keys() and all(torch.equal(again[name], once[name]) for name in once)
+    (moved / "teacher" / "model.safetensors").unlink()
+    (moved / "results.json").unlink()
+    with pytest.raises(RunError, match="gone"):
+        smallvit.resume(moved, show_progress=False)
 
 
 # ---- what cannot be ---------------------------------------------------------------------------------------

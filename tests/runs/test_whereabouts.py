@@ -208,6 +208,8 @@ def node(cpus: float, gpus: float = 0, alive: bool = True) -> dict[str, Any]:
 def test_what_a_cluster_gives_to_each_of_several_runs() -> None:
     assert most_of_one([node(1)], 2) == (1, False)
     assert most_of_one([node(8), node(8)], 4) == (4, False)
+    assert most_of_one([node(8), node(8)], 3) == (4, False), "two of five would leave no room for the third"
+    assert most_of_one([node(8)] * 4, 6) == (4, False) and most_of_one([node(3), node(3)], 9) == (1, False)
     assert most_of_one([node(8), node(64, alive=False)], 1) == (8, False), "no run is on two machines"
     assert most_of_one([node(64), node(4, gpus=1)], 1) == (4, True), "where the GPU is"
     assert most_of_one([node(64), node(4, gpus=1)], 1, gpu=False) == (64, False), "a run that wants none goes anywhere"

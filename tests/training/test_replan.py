@@ -91,6 +91,20 @@ def test_the_speed_is_that_of_the_latest_steps(tmp_path: Path, monkeypatch: pyte
     assert again.clock() == (spent, trained), "a run that was killed measures the same"
 
 
+def test_a_speed_is_not_told_by_the_step_that_it_is_measured_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time to decide may come with that very step: no second has passed since, and eight times the steps would seem to fit."""
+    t, now = planned_training(), 0.0
+    monkeypatch.setattr("smallvit.training.session.time.monotonic", lambda: now)
+    recorder, one, taken = Recorder(tmp_path, t, []), torch.ones(()), []
+    for t.done in range(1, AT + 1):
+        now += 2.0
+        recorder.add(Tick(0, t.done, one, {}, one, 0.1, False, None, False))
+        taken.append(recorder.clock()[1] / t.done)
+    assert recorder.mark is not None and taken == pytest.approx([2.0] * AT)
+
+
 def test_it_is_due_at_its_step_or_when_that_part_of_the_time_is_gone() -> None:
     t = planned_training()
     assert not is_due(t, 0.0)

@@ -36,6 +36,7 @@ SINES = 0.5  # their size: patches are of about the same
 RANDOM_POSITIONS = 0.36
 NEIGHBOUR, ELSEWHERE, DEVIATION = 1000.0, 3.0, 0.6
 IMPULSE_NORM = 7.0
+LEAST_SINGULAR = 1e-5  # of the largest: rows are normed, so in one direction there is rounding alone
 WINDOW = [(0, 0), *((row, column) for row in (-1, 0, 1) for column in (-1, 0, 1) if (row, column) != (0, 0))]
 
 
@@ -127,7 +128,8 @@ def _mimetic(layer: Any) -> None:
 def _impulse(layer: Any, normed_ND: Tensor, grid: tuple[int, int]) -> None:
     wide = _width(layer)
     left, values, right = torch.linalg.svd(normed_ND.double(), full_matrices=False)
-    inverse_DN = (right[:wide].T / values[:wide]) @ left[:, :wide].T
+    known = min(wide, int((values > LEAST_SINGULAR * values[0]).sum()))
+    inverse_DN = (right[:known].T / values[:known]) @ left[:, :known].T
     queries, keys = [], []
     for head in range(layer.num_heads):
         target_NN = ELSEWHERE * nn.init.trunc_normal_(

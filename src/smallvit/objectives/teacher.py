@@ -21,7 +21,7 @@ from typing import Annotated, Any, Self
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from smallvit.console import several
@@ -41,16 +41,21 @@ STANDS_IN = "conv_nano"  # for a teacher that is ours to choose, until it is tra
 
 
 class TeacherOptions(Section):
-    run: str = "auto"  # a finished run, or the model that is to be trained first: a name, or auto, which chooses it
     digest: str = ""  # of its file; filled in when the recipe is resolved
+    run: str = "auto"  # a finished run, or the model that is to be trained first: a name, or auto, which chooses it
     weight: Annotated[float, Field(gt=0, le=1)] = 0.5  # of its answers; the labels have the rest
     temperature: Annotated[float, Field(gt=0, le=100)] = 2.0
     share: Share = 0.4  # of a budget, where the teacher is trained first
 
+    @property
+    def is_untrained(self) -> bool:
+        """Whether it is a model that is still to be trained. What has a digest was trained, wherever its file is now."""
+        return not self.digest and is_model(self.run)
+
     @field_validator("run")
     @classmethod
-    def _run_or_model(cls, run: str) -> str:
-        if is_model(run) and run != "auto":
+    def _run_or_model(cls, run: str, known: ValidationInfo) -> str:
+        if not known.data.get("digest") and is_model(run) and run != "auto":
             try:
                 check_model_name(run)
             except UsageError as error:
@@ -151,7 +156,7 @@ class Distillation(Auxiliary):
             raise UsageError(
                 "aux teacher: its answers are about classes, and pretraining has none; it goes with `smallvit train`"
             )
-        if is_model(self.options.run):
+        if self.options.is_untrained:
             answers = Answers.untrained(self.options.run, backbone, setting)
         else:
             file = model_file(self.options.run, "--teacher")
@@ -177,7 +182,7 @@ class Distillation(Auxiliary):
     @classmethod
     def resolve(cls, options: Any, task: TaskInfo, choices: Choices) -> None:
         """The file that a run means, and what it holds: another one is refused when the run is resumed."""
-        if not is_model(options.run):
+        if not options.is_untrained:
             file = model_file(options.run, "--teacher")
             choices.put("run", str(file))
             choices.put("digest", options.digest or digest(file, "--teacher"))

@@ -14,7 +14,7 @@ from smallvit.data.kinds import kind_of, where_of
 from smallvit.data.listed import Where
 from smallvit.data.named.opening import is_named
 from smallvit.errors import DataError, RunError
-from smallvit.recipe import DataSpec
+from smallvit.recipe import DataSpec, Recipe
 from smallvit.runs.folder import RunFolder
 
 FILE = "moved.json"
@@ -28,6 +28,15 @@ def current_place(run: RunFolder) -> str:
         return first
     told: str = run.read(FILE, "source")["source"]
     return told if _is_there(told) else first
+
+
+def with_own_teacher(run: RunFolder) -> Recipe:
+    """Its recipe; where the folder was moved, with the teacher that lies in it for the one that is gone. Its digest is checked later."""
+    recipe, own = run.recipe, run.path / "teacher" / "model.safetensors"
+    teacher = recipe.aux.get("teacher", {})
+    if not teacher.get("digest") or Path(str(teacher.get("run"))).exists() or not own.is_file():
+        return recipe
+    return recipe.model_copy(update={"aux": {**recipe.aux, "teacher": {**teacher, "run": str(own.resolve())}}})
 
 
 def moved_to(data: DataSpec, place: str) -> Where:

@@ -24,7 +24,7 @@ from smallvit.planning.evidence import levers
 from smallvit.planning.explanation import Explained, explained, first_lines
 from smallvit.planning.length import Clock, expected_seconds, kinds_of, resolve_length
 from smallvit.planning.member import choose_member, is_open
-from smallvit.planning.moved import check_same_images, current_place, moved_to
+from smallvit.planning.moved import check_same_images, current_place, moved_to, with_own_teacher
 from smallvit.planning.resolve import (
     longest,
     resolve_machine,
@@ -248,7 +248,7 @@ def _split_record(plan: Plan) -> dict[str, Any]:
 
 def read_plan(run: RunFolder) -> Plan:
     """The plan of a run folder; its images must still be the ones it was made for, wherever they are now."""
-    recipe, place = run.recipe, current_place(run)
+    recipe, place = with_own_teacher(run), current_place(run)
     try:
         images = images_at(place, run)
     except (DataError, UsageError) as error:

@@ -14,7 +14,7 @@ from smallvit.errors import RunError, UsageError, nearest
 from smallvit.evaluation.model_file import digest
 from smallvit.models.aliases import VITS
 from smallvit.objectives.base import auxiliaries, objectives, options_of
-from smallvit.objectives.teacher import TeacherOptions, is_model
+from smallvit.objectives.teacher import TeacherOptions
 from smallvit.planning.choices import Choices
 from smallvit.recipe import DataSpec, ModelSpec, Recipe, build_recipe, resolved
 
@@ -67,7 +67,7 @@ class Teaching:
     name = "teacher"
 
     def wanted(self, recipe: Recipe) -> bool:
-        return "teacher" in recipe.aux and is_model(self._options(recipe).run)
+        return "teacher" in recipe.aux and self._options(recipe).is_untrained
 
     def share(self, recipe: Recipe) -> float:
         return self._options(recipe).share

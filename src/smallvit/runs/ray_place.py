@@ -68,7 +68,8 @@ def most_of_one(nodes: Sequence[Mapping[str, Any]], at_once: int, gpu: bool = Tr
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     with_gpu = [node for node in alive if gpu and node.get("GPU", 0) >= 1]
     cpus = [int(node.get("CPU", 0)) for node in with_gpu or alive]
-    return Given(max(1, min(max(cpus, default=1), sum(cpus) // at_once)), bool(with_gpu))
+    shares = range(max(cpus, default=1), 0, -1)  # of a task, which lies on one machine
+    return Given(next((share for share in shares if sum(own // share for own in cpus) >= at_once), 1), bool(with_gpu))
 
 
 class RayJob:
@@ -84,6 +85,9 @@ class RayJob:
                 raise ConnectionError
             ready, _ = self.ray.wait([self.task], timeout=0)
             return Exit(*self.ray.get(self.task)) if ready else None
+        except self.ray.exceptions.RayTaskError as error:  # which is an error of the task's kind, too
+            _note(self.path, f"the run failed: {error}")
+            return Exit(1, None)
         except ConnectionError:
             if self.stopped:
                 return Exit(1, None)
@@ -176,17 +180,24 @@ def _join(ray: Any, address: str) -> None:
     with suppress(ConnectionError):  # one that runs on this machine already
         ray.init("auto", **common)
         return
-    ray.init(include_dashboard=False, num_cpus=os.cpu_count(), **common)
+    ray.init(include_dashboard=False, num_cpus=_cpus_here(), **common)
+
+
+def _cpus_here() -> int:
+    """Those that this process may use: a container or taskset may give it a few of many."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_room(ray: Any, path: Path, needs: dict[str, Any]) -> None:
     """A task that no machine can hold would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(node.get("CPU", 0) >= needs["num_cpus"] and node.get("GPU", 0) >= needs["num_gpus"] for node in nodes):
-        most = max((node.get("CPU", 0) for node in nodes), default=0)
+    able = [node for node in nodes if node.get("GPU", 0) >= needs["num_gpus"]]
+    if not able:
+        raise RunError(f"{path} needs a GPU, and no machine of the cluster has one: leave out --device")
+    if (most := max(node.get("CPU", 0) for node in able)) < needs["num_cpus"]:
         raise RunError(
-            f"{path} needs {needs['num_cpus']} threads and {needs['num_gpus']} GPUs, and no machine of the cluster has them (at "
-            f"most {most:.0f} CPUs): give --threads {max(1, int(most))}"
+            f"{path} needs {needs['num_cpus']} threads{' beside a GPU' * bool(needs['num_gpus'])}, and no machine of the cluster has them "
+            f"(at most {most:.0f} CPUs): give --threads {max(1, int(most))}"
         )
 
 

@@ -36,6 +36,9 @@ class Staged(Section):
     stages: tuple[Annotated[str, Field(pattern="^[a-z]+$")], ...]  # names of their folders, in order
     ahead: Ahead | None = None  # None: the folder is a member of a group, which has it
     spent: float = 0.0  # seconds of a budget that are gone
+    counted: tuple[str, ...] | None = (
+        None  # stages whose time is in `spent`; None: of an earlier version, which has all there
+    )
 
 
 def has_stages(folder: Path) -> bool:

@@ -17,6 +17,7 @@ from smallvit.errors import Interrupted, RunError
 from smallvit.planning.choices import Choice
 from smallvit.planning.length import Clock
 from smallvit.planning.plan import Plan, Prepared, prepare, read_plan, show_plan, write_plan
+from smallvit.planning.resolve import COLOURS
 from smallvit.planning.stages import Stage, stage_named, stages_of
 from smallvit.planning.whereabouts import MAY_DIFFER
 from smallvit.recipe import Recipe, flat, validate
@@ -92,6 +93,11 @@ class Stages:
         for number, stage in enumerate(self.all, start=1):
             paths = [home / stage.name for home in homes]
             if all(is_over(path) for path in paths):
+                if (
+                    self.staged.counted is not None and stage.name not in self.staged.counted
+                ):  # it outlived what began it
+                    self.take_off(paths)
+                    self.save(folder, stage)
                 continue
             say(f"stage {number} of {len(self.all) + 1}: {stage.name}")
             prepared = None
@@ -100,16 +106,15 @@ class Stages:
                 show_plan(prepared.plan, self.clock.turns or 1)
                 self.write(prepared.plan, {path: homes[path.parent] for path in paths})
                 self.save(folder)
-            else:  # what an earlier session has trained is gone of the budget
-                trained = sum(train_seconds(path) for path in paths)
-                self.clock.started -= trained * (self.clock.turns or 1) / len(paths)
+            else:
+                self.take_off(paths)
             self.prepared = None
             try:
                 finish(paths, prepared)
             except Interrupted:
                 words = f"stopped in the stage {stage.name}; go on with `smallvit resume {folder}`"
                 raise Interrupted(words) from None
-            self.save(folder)
+            self.save(folder, stage)
         say(f"stage {len(self.all) + 1} of {len(self.all) + 1}: the run that counts")
         return self.last(next(iter(homes)))
 
@@ -134,9 +139,19 @@ class Stages:
             own = plan.recipe.model_copy(update={"seed": seed})
             write_plan(make_folder(folder), plan._replace(recipe=own), self.ahead.command)
 
-    def save(self, folder: Path) -> None:
-        """With what is gone of the budget: a later session begins its clock there."""
-        self.staged = self.staged.model_copy(update={"spent": self.clock.gone})
+    def take_off(self, paths: Sequence[Path]) -> None:
+        """What an earlier session has trained is gone of the budget."""
+        trained = sum(train_seconds(path) for path in paths)
+        self.clock.started -= trained * (self.clock.turns or 1) / len(paths)
+
+    def save(self, folder: Path, ended: Stage | None = None) -> None:
+        """With what is gone of the budget: a later session begins its clock there. `ended`: the stage that is in it now."""
+        counted = self.staged.counted
+        if counted is None and not has_stages(folder):
+            counted = ()
+        if counted is not None and ended:
+            counted = (*counted, ended.name)
+        self.staged = self.staged.model_copy(update={"spent": self.clock.gone, "counted": counted})
         write_stages(folder, self.staged)
 
     def last(self, home: Path) -> Prepared:
@@ -183,7 +198,9 @@ def settled(plan: Plan) -> Recipe:
     asked, recipe = plan.asked, plan.recipe
     schedule = recipe.schedule.model_copy(update={"warmup_epochs": asked.schedule.warmup_epochs})
     lengths: dict[str, Any] = {key: getattr(asked, key) for key in LENGTH}
-    return recipe.model_copy(update={**lengths, "schedule": schedule})
+    of_epochs = {key: getattr(asked.augment, key) for key in (*COLOURS, "trivial")}  # chosen by their number
+    augment = recipe.augment.model_copy(update=of_epochs)
+    return recipe.model_copy(update={**lengths, "schedule": schedule, "augment": augment})
 
 
 def is_over(path: Path) -> bool:

@@ -28,6 +28,7 @@ from smallvit.training.replan import decide, is_due, read_decision, write_decisi
 from smallvit.training.together import any_of, as_first
 
 LATEST_FROM = 0.6  # of the steps before a budget's steps are counted anew: the speed is that of the rest
+LEAST_LATEST = 3  # steps of that rest that tell a speed: of fewer a pause, or nothing, would be taken for it
 LOG_STEPS = 10  # steps between two records; reading the loss waits for the device, so not at every step
 
 
@@ -124,6 +125,8 @@ class Recorder:
         """
         spent, trained = self.seconds()
         done, then = self.mark or (0, 0.0)
+        if self.t.done < done + LEAST_LATEST:
+            done, then = 0, 0.0
         return spent, (trained - then) / max(1, self.t.done - done) * self.t.done
 
     def _set_mark(self) -> None:
