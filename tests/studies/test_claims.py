@@ -203,6 +203,14 @@ def test_the_seeds_that_would_decide_know_of_the_correction() -> None:
     assert seeds_needed([0.0, 0.0, 0.0]) is None, "more seeds of two that are equal tell nothing"
 
 
+def test_two_that_are_compared_both_ways_round_are_one_comparison() -> None:
+    record = make_record({**UNCLEAR, "c": (0.61, 0.50, 0.58)}, scale="paper")
+    study = make_study({"better": [["b", "a"], ["a", "c"]]}, compare=[["a", "b"]])
+    found = differences(study, record)
+    first, mirrored = (found[Asked("better", arms)] for arms in (("a", "b"), ("b", "a")))
+    assert len(found) == 3 and first.corrected == mirrored.corrected <= min(1.0, 2 * first.p)
+
+
 def test_more_time_for_the_better_arm_is_told() -> None:
     record = make_record(CLEAR)
     for seed in range(5):

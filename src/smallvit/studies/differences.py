@@ -74,10 +74,16 @@ def differences(study: Study, record: Record) -> dict[Test, Difference]:
     asked = [Test("better", pair) for pair in study.pairs(record.scale)]
     asked += [test for claim in study.claims for test in tests_of(claim)]
     found = {test: one for test in dict.fromkeys(asked) if (one := difference(record, test))}
-    corrected = holm([one.p for one in found.values()])
-    found = {test: one._replace(corrected=p) for (test, one), p in zip(found.items(), corrected, strict=True)}
+    once = {_either_way(test): one.p for test, one in found.items()}
+    corrected = dict(zip(once, holm([*once.values()]), strict=True))
+    found = {test: one._replace(corrected=corrected[_either_way(test)]) for test, one in found.items()}
     left = sum(not one.real for one in found.values())  # which the correction has still to be made for
     return {test: one._replace(needed=seeds_needed(one.beyond, LEVEL / max(1, left))) for test, one in found.items()}
+
+
+def _either_way(test: Test) -> Test:
+    """Two that are compared both ways round are one comparison."""
+    return test._replace(arms=tuple(sorted(test.arms))) if test.kind == "better" and not test.bound else test
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
