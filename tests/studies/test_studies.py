@@ -270,6 +270,14 @@ def test_what_a_study_costs_is_what_was_measured() -> None:
             assert said == pytest.approx(measured[name], abs=0.051), name
 
 
+def test_the_page_of_all_claims_and_those_of_the_papers_are_written_by_one_command(tmp_path: Path) -> None:
+    for page in (PROJECT / "docs" / "papers").glob("*.md"):
+        (tmp_path / page.name).write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
+    outcome = run_here("study", "claims", "--results", RESULTS, "--out", tmp_path / "claims.md", "--pages", tmp_path)
+    assert outcome.status == 0 and outcome.out == "", outcome.err
+    assert all(len(page.read_text("utf-8")) > 500 for page in tmp_path.glob("*.md"))
+
+
 def test_only_the_table_of_a_page_is_renewed(tmp_path: Path) -> None:
     found = gathered(RESULTS)
     for key in papers(found):

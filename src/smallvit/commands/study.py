@@ -111,7 +111,8 @@ def claims(
     found = gathered(results)
     if pages is not None:
         renew_pages(pages, found)
-        return
+        if out is None:
+            return
     text = claims_json(found) if as_json else claims_page(found)
     if out is None:
         tell(text)
