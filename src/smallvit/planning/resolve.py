@@ -231,9 +231,8 @@ def resolve_epochs(choices: Choices) -> None:
     """What follows from the number of epochs, which is known last."""
     epochs = choices["epochs"]
     choices.choose("schedule.warmup_epochs", min(10.0, round(epochs * 0.1, 2)), "a tenth of the epochs, at most 10")
-    if (warmup := choices["schedule.warmup_epochs"]) == longest_warmup(
-        epochs
-    ):  # it may have been cut by planning/flags.py
+    warmup = choices["schedule.warmup_epochs"]
+    if warmup == longest_warmup(epochs):  # it may have been cut by planning/flags.py
         choices.record(
             "schedule.warmup_epochs",
             warmup,

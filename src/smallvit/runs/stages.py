@@ -93,9 +93,8 @@ class Stages:
         for number, stage in enumerate(self.all, start=1):
             paths = [home / stage.name for home in homes]
             if all(is_over(path) for path in paths):
-                if (
-                    self.staged.counted is not None and stage.name not in self.staged.counted
-                ):  # it outlived what began it
+                counted = self.staged.counted
+                if counted is not None and stage.name not in counted:  # it outlived what began it
                     self.take_off(paths)
                     self.save(folder, stage)
                 continue
