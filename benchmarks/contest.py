@@ -45,6 +45,7 @@ from ours import ONE_THREAD, ROOT, WORK, Opened, code_in, command, end_after, fo
 from rivals.sets import CONTEST, SETS, prepared
 from rivals.tries import TRIES, Settings
 from smallvit.planning.evidence import levers
+from smallvit.runs.environment import environment
 
 OURS: dict[str, list[str]] = {  # the flags of each, beside data, seed, threads and budget
     "default": [],
@@ -164,6 +165,11 @@ def begin(given: argparse.Namespace) -> None:
                 f"{given.store} holds runs of {record['seconds']} s: give --seconds {record['seconds']} or a --store"
             )
         record["seconds"] = given.seconds
+        here = environment("cpu", 1)["cpu"]
+        if others := {machine["cpu"] for machine in record["machines"]} - {here}:
+            print(
+                f"{given.store} holds runs of {', '.join(sorted(others))}, and this is {here}: equal time is not equal work"
+            )
         for name in given.sets:
             prepared(name, given.data, WORK, tuning=True)
             with np.load(prepared(name, given.data, WORK)) as found:

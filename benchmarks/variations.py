@@ -4,7 +4,8 @@
     python benchmarks/variations.py page strong-augmentation --write docs/results.md
 
 Studies: `strong-augmentation` (which kind of it pays, from how long a run on) and `long-runs` (what pays beside TrivialAugment: other
-members of our family, still more augmentation), and `plain-vit` (initial weights, a teacher, pretraining, each in the same time). Judged on training images that were not trained on: no test image has been looked at. Time is that of the
+members of our family, still more augmentation), `plain-vit` (initial weights, a teacher, pretraining, each in the same time), `vit-bf16` and
+`deit-bf16` (what the steps are worth that bf16 adds). Judged on training images that were not trained on: no test image has been looked at. Time is that of the
 whole command on one thread's processor clock, as in contest.py. What ended is in the store, and is not run again.
 """
 
@@ -39,6 +40,10 @@ class Study(NamedTuple):
     arms: dict[str, Arm]  # the first is what the others are compared with
 
 
+IN_BF16 = {
+    "fp32": Arm("in 32 bits", ("precision=fp32",)),
+    "bf16": Arm("in bf16, attention by plain products", ("precision=bf16",)),
+}
 STUDIES = {
     # Since this was measured, the default of long runs has TrivialAugment by itself: here it is an arm like the others.
     "strong-augmentation": Study(
@@ -76,6 +81,8 @@ STUDIES = {
             "mae": Arm("MAE first", ("pretrain.method=mae",)),
         },
     ),
+    "vit-bf16": Study(("model.name=vit_nano",), IN_BF16),
+    "deit-bf16": Study(("model.name=deit_tiny",), IN_BF16),
 }  # fmt: skip
 JUDGES = (200, 600)  # the images of each class, in an order that was drawn, that judge; those that train come before
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +94,10 @@ def test_environment_is_stored(run: smallvit.Run) -> None:
     assert found["smallvit"] == smallvit.__version__
     assert (found["threads"], found["device"]) == (1, run.recipe.device)
     assert found["cpu"]
+    if platform.system() == "Linux" and platform.machine() == "x86_64":
+        assert re.search(r"\(family \d+, model \d+\)$", found["cpu"]), (
+            "one name stands for processors of very different speed"
+        )
 
 
 @pytest.mark.parametrize("part", ["test", "val"])

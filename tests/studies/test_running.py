@@ -13,6 +13,7 @@ import pytest
 import smallvit
 from helpers import run_cli, run_here
 from smallvit.errors import DataError, SmallvitError, UsageError
+from smallvit.planning import tryout
 from smallvit.runs.executor import Exit
 from smallvit.runs.folder import RunFolder
 from smallvit.studies import study as running
@@ -507,6 +508,20 @@ def test_all_seeds_of_an_arm_have_the_precision_of_its_first(tmp_path: Path, her
 
 
 @pytest.mark.slow
+def test_arms_of_equal_length_do_not_differ_by_what_a_processor_is_fast_at(
+    tmp_path: Path, here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tryout, "has_fast_bf16", lambda device: True)
+    monkeypatch.setattr(tryout, "TINY", 1)  # px
+    monkeypatch.setattr(tryout, "step_seconds", lambda training, threads, how: 0.001 if how == "bf16" else 0.01)
+    data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
+    for length, precision in (("epochs = 1", "fp32"), ("steps = 2", "fp32"), ("cpu_seconds = 0.05", "bf16")):
+        mine.write_text(MINE.replace("epochs = 1\nx", f"{length}\nx"))
+        out = tmp_path / length.split()[0]
+        smallvit.run_study(mine, data=data, out=out, only=["vit, 8"], show_progress=False)
+        assert RunFolder(out / "vit, 8-seed-0").recipe.precision == precision, length
+
+
 def test_the_command_in_processes_of_its_own(tmp_path: Path) -> None:
     data, mine = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml"
     mine.write_text(MINE)

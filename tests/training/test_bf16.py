@@ -103,12 +103,27 @@ def test_an_error_is_not_the_processors(announced: pytest.MonkeyPatch, code: str
 
 
 @pytest.mark.parametrize(
-    ("limit", "tried"), [("AVX512_CORE_FP16", False), ("avx2", False), ("AVX512_CORE_AMX", True), ("DEFAULT", True)]
-)
-def test_a_limit_without_the_units_needs_no_try(announced: pytest.MonkeyPatch, limit: str, tried: bool) -> None:
+    ("limit", "tried", "fast"),
+    [
+        ("AVX512_CORE_FP16", False, True), ("AVX512_CORE_BF16", False, True), ("AVX512_CORE_VNNI", False, False), ("avx2", False, False),
+        ("AVX512_CORE_AMX", True, False), ("DEFAULT", True, False),
+    ],
+)  # fmt: skip
+def test_a_limit_without_the_units_needs_no_try_and_leaves_those_below_it(
+    announced: pytest.MonkeyPatch, limit: str, tried: bool, fast: bool
+) -> None:
     announced.setattr(bf16, "TRY", ENDED)
+    announced.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
     announced.setenv(bf16.LIMIT, limit)
-    assert bool(bf16.why_not("cpu")) is tried and not bf16.has_fast_bf16("cpu")
+    assert bool(bf16.why_not("cpu")) is tried and bf16.has_fast_bf16("cpu") is fast
+
+
+@pytest.mark.parametrize("units", [False, True])
+def test_without_tiles_the_products_of_vectors_count(monkeypatch: pytest.MonkeyPatch, units: bool) -> None:
+    monkeypatch.delenv(bf16.LIMIT, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: units)
+    assert bf16.has_fast_bf16("cpu") is units
 
 
 def test_this_machine_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,9 +34,12 @@ def environment(device: str, threads: int) -> dict[str, str | int]:
 
 
 def _cpu_name() -> str:
+    """With its family and model: clouds call processors of very different speed by one name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
+    name = told.get("model name", platform.machine())
+    numbers = [f"{key.removeprefix('cpu ')} {told[key]}" for key in ("cpu family", "model") if key in told]
+    return f"{name} ({', '.join(numbers)})" if numbers else name

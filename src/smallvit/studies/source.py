@@ -169,8 +169,8 @@ class StudyRuns:
         if place.draw:
             settings["data.split_seed"] = asked_recipe(asked[number], self.data).data.split_seed + place.draw
         flags |= on_processor(asked[number], self.record)
-        if known and asked_recipe(asked[number], self.data).precision == "auto":
-            flags["precision"] = known.get("precision")  # it may be measured, and come out otherwise for every seed
+        if asked_recipe(asked[number], self.data).precision == "auto":
+            flags |= self.precision(known)
         if number:
             flags["init"] = str(self.folder(chain[number - 1]))
         with quiet():
@@ -190,6 +190,15 @@ class StudyRuns:
         grow_group(self.path, folder.name, Planned(place, plan), self.command, self.record.title, group_is_held=True)
         own.resolved = dict(known or now)
         self.save()
+
+    def precision(self, known: Values | None) -> dict[str, Any]:
+        """It may be measured, and come out otherwise for every seed and every arm. Where arms are to differ in nothing but what was asked,
+        that is where no processor time is compared, all have 32 bits; on a GPU all have what it is fast at.
+        """
+        if known:
+            return {"precision": known.get("precision")}
+        of_equal_length = self.record.scale == "laptop" and self.record.cpu_seconds is None
+        return {"precision": "fp32"} if of_equal_length else {}
 
     def known(self, place: Place, number: int) -> Values | None:
         """What the runs of this arm are, at this stage; None where there are none, or nothing says what they were."""

@@ -33,15 +33,17 @@ STOPS = (
 
 
 def has_fast_bf16(device: str) -> bool:
-    """A CPU without the units takes up to ten times as long in bf16 as in fp32."""
+    """Whether there are units for it. Without them a CPU takes up to ten times as long in bf16 as in fp32; with them it may be slower, too."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device == "cpu" and _would_take_amx() and not _ends_a_process()
+    if device == "cpu" and takes_amx():
+        return not _ends_a_process()
+    return device == "cpu" and _has_products()
 
 
 def why_not(device: str) -> str:
     """Why nothing can be computed in bf16; empty where it can."""
-    return STOPS if device == "cpu" and _would_take_amx() and _ends_a_process() else ""
+    return STOPS if device == "cpu" and takes_amx() and _ends_a_process() else ""
 
 
 def check_bf16(device: str) -> None:
@@ -49,9 +51,20 @@ def check_bf16(device: str) -> None:
         raise UsageError(f"{problem}; or take --precision fp32")
 
 
-def _would_take_amx() -> bool:
+def takes_amx() -> bool:
+    """Units for whole tiles."""
+    return bool(torch.cpu._is_amx_tile_supported()) and not _limited("AMX")
+
+
+def _has_products() -> bool:
+    """Units for products of two vectors, of AVX-512."""
+    return bool(torch.cpu._is_avx512_bf16_supported()) and not _limited("BF16", "FP16", "AMX")
+
+
+def _limited(*above: str) -> bool:
+    """Whether oneDNN was told to take none of these instructions, each of which has those before it."""
     limit = os.environ.get(LIMIT, "").upper()
-    return bool(torch.cpu._is_amx_tile_supported()) and not (limit.startswith(("SSE", "AVX")) and "AMX" not in limit)
+    return limit.startswith(("SSE", "AVX")) and not any(name in limit for name in above)
 
 
 @functools.cache

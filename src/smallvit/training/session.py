@@ -21,6 +21,7 @@ from smallvit.errors import Collapsed, Diverged, Interrupted
 from smallvit.recipe import resolved
 from smallvit.runs.atomic import append_line, write_text
 from smallvit.runs.stored import read_records
+from smallvit.training.attention import quick_attention
 from smallvit.training.checkpoint import load_state, save_model, save_state
 from smallvit.training.heap import freed_memory_kept
 from smallvit.training.loop import Tick, Training, train
@@ -267,13 +268,13 @@ def _forget_after(path: Path, step: int) -> None:
 
 @contextmanager
 def computing(threads: int) -> Iterator[None]:
-    """With so many threads (another count gives other last bits, so it is part of the recipe) and with the memory of the batch
-    before. The caller's random state stays.
+    """With so many threads (another count gives other last bits, so it is part of the recipe), with the memory of the batch
+    before and with attention that is quick in 16 bits. The caller's random state stays.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with freed_memory_kept(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        with freed_memory_kept(), quick_attention(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
         torch.set_num_threads(before)

@@ -14,11 +14,13 @@ from safetensors.torch import load_file
 from timm.layers import DropPath
 from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import GOLDEN
 from smallvit.models.architectures.cvt import Cvt, strides_for
+from smallvit.models.architectures.cvt_parts import depthwise
 from smallvit.training.optimizer import parameter_groups
 
 TINY = {"embed_dims": (8, 16, 32), "depths": (1, 1, 2), "num_heads": (1, 2, 4)}
@@ -215,3 +217,14 @@ def test_layers_are_ordered_for_layer_decay() -> None:
     order = ["stage0.patch_embed.proj.weight", "stage0.blocks.0.mlp.fc1.weight", "stage2.cls_token", "norm.weight"]
     found = [scales[name] for name in order]
     assert found == sorted(found) and len(set(found)) == 4 and scales["head.weight"] == 1.0
+
+
+def test_in_bf16_on_a_cpu_a_strided_depthwise_convolution_keeps_32_bits() -> None:
+    """In 16 bits its backward pass takes 25 times as long there; all else is multiplied in bf16."""
+    even, halved = (depthwise(8, stride) for stride in (1, 2))
+    assert even.state_dict().keys() == halved.state_dict().keys()
+    map_BDHW = pictures(2, 8, 6, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert even.conv(map_BDHW).dtype == torch.bfloat16
+        found = halved.conv(map_BDHW.bfloat16())
+    assert torch.equal(found, F.conv2d(map_BDHW.bfloat16().float(), halved.conv.weight, None, 2, 1, groups=8))
