@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from smallvit.runs.atomic import write_text
+from smallvit.runs.environment import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 STORE = ROOT / "docs" / "results" / "study-costs.json"
@@ -41,11 +42,14 @@ def main() -> None:
     from smallvit.studies.library import read_study, study_names
 
     stored = json.loads(args.store.read_text()) if args.store.is_file() else {"kinds": {}}
-    for name in study_names():
-        for stage in stages_of(read_study(name)):
-            if stage_is_here(stage) and kind_of(stage) not in stored["kinds"]:
-                stored["kinds"][kind_of(stage)] = measured(stage, args.data)
-                write(args.store, stored)
+    asked = {
+        kind_of(stage): stage for name in study_names() for stage in stages_of(read_study(name)) if stage_is_here(stage)
+    }
+    stored["kinds"] = {kind: cost for kind, cost in stored["kinds"].items() if kind in asked}
+    for kind, stage in asked.items():
+        if kind not in stored["kinds"]:
+            stored["kinds"][kind] = measured(stage, args.data)
+            write(args.store, stored)
     stored["studies"] = {name: hours(read_study(name), stored["kinds"]) for name in study_names()}
     write(args.store, stored)
     for name, cost in sorted(stored["studies"].items(), key=lambda item: item[1] or 1e9):
@@ -53,8 +57,11 @@ def main() -> None:
 
 
 def write(store: Path, stored: Mapping[str, Any]) -> None:
-    command = "OMP_NUM_THREADS=1 python benchmarks/study_costs.py --data DATA"
-    write_text(store, json.dumps({"command": command, "machine": "one thread of an AMD EPYC (AVX2), beside other work", **stored}, indent=1) + "\n")  # fmt: skip
+    about = {
+        "command": "OMP_NUM_THREADS=1 python benchmarks/study_costs.py --data DATA",
+        "machine": f"one thread of an {environment('cpu', 1)['cpu']}, beside other work",
+    }
+    write_text(store, json.dumps({**stored, **about}, indent=1) + "\n")
 
 
 def stages_of(study: Any) -> list[dict[str, Any]]:

@@ -119,11 +119,12 @@ def bootstrap_difference(
         difference_SG = np.stack([np.bincount(group_N, weights=one_N) for one_N in difference_SG])
     S, G = difference_SG.shape
     random = np.random.default_rng(0)
-    seeds_DS = random.multinomial(S, np.full(S, 1 / S), size=draws) / S
+    seeds_DS = random.multinomial(S, np.full(S, 1 / S), size=draws)
     differences: list[float] = []
     for seeds_S in seeds_DS:
         times_G = random.multinomial(G, np.full(G, 1 / G))
-        differences.append(float(seeds_S @ difference_SG @ (times_G / (times_G @ images_G))))
+        # Of whole numbers until the division: the same to the last bit on every processor.
+        differences.append(float(seeds_S @ difference_SG @ times_G / (S * (times_G @ images_G))))
     low, high = np.quantile(differences, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return float(low), float(high)
 
