@@ -507,6 +507,22 @@ def test_all_seeds_of_an_arm_have_the_precision_of_its_first(tmp_path: Path, her
     assert "precision (bf16 in its runs, fp32 now)" in given.failed["vit, 8/1"]
 
 
+def test_a_precision_is_that_of_all_runs_from_the_first_on(tmp_path: Path, here: list[str]) -> None:
+    data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
+    more = {"data": data, "out": out, "only": ["vit, 8"], "show_progress": False}
+    mine.write_text(MINE)
+    smallvit.run_study(mine, precision="bf16", **more)
+    assert smallvit.run_study(mine, seeds=2, **more).record.failed == {}, "the same command without it goes on"
+    assert [RunFolder(out / f"vit, 8-seed-{seed}").recipe.precision for seed in (0, 1)] == ["bf16", "bf16"]
+    with pytest.raises(UsageError, match="was begun with --precision bf16"):
+        smallvit.run_study(mine, precision="fp32", **more)
+    with pytest.raises(UsageError, match="--precision fp16: should be fp32 or bf16"):
+        smallvit.run_study(mine, precision="fp16", **(more | {"out": tmp_path / "other"}))
+    smallvit.run_study(mine, **(more | {"out": tmp_path / "open"}))
+    with pytest.raises(UsageError, match="was begun with no precision given"):
+        smallvit.run_study(mine, precision="bf16", **(more | {"out": tmp_path / "open"}))
+
+
 @pytest.mark.slow
 def test_arms_of_equal_length_do_not_differ_by_what_a_processor_is_fast_at(
     tmp_path: Path, here: list[str], monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,13 @@ def run(
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at once; default as many as there are cores.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of each run; default 1 at laptop scale.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fp32|bf16",
+            help="Of all runs for which the study says none; default fp32 where the arms of a laptop have equal epochs or steps, else auto.",
+        ),
+    ] = None,
     on: On = "local",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; default runs/studies/NAME-SCALE.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
@@ -70,7 +77,8 @@ def run(
 
     opened = api.run_study(
         name, scale=check_scale(scale), data=parse_data(data), seeds=seeds, draws=draws, budget=budget, only=only or (),
-        jobs=jobs, threads=threads, on=on, out=out, overwrite=overwrite, show_progress=not quiet, command=api.command_line(),
+        jobs=jobs, threads=threads, precision=precision, on=on, out=out, overwrite=overwrite, show_progress=not quiet,
+        command=api.command_line(),
     )  # fmt: skip
     show_study(opened, quiet)
 

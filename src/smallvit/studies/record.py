@@ -183,7 +183,9 @@ def open_study(place: Path) -> Opened:
 
 def same_length(record: Record, study: Study, scale: ScaleName) -> bool:
     asked = study.scales[scale]
-    return all(getattr(record, name) == getattr(asked, name) for name in LENGTHS) and record.shared == asked.shared
+    # A precision that the command gave stands there, too.
+    shared = {key: value for key, value in record.shared.items() if key != "precision" or key in asked.shared}
+    return all(getattr(record, name) == getattr(asked, name) for name in LENGTHS) and shared == asked.shared
 
 
 def changed_arms(record: Record, asked: Mapping[str, Table]) -> list[str]:

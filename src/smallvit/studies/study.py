@@ -47,6 +47,7 @@ from smallvit.studies.source import StudyRuns
 from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
 
 ASKED = "asked.json"
+PRECISIONS = ("fp32", "bf16")
 
 
 class Asked(Section):
@@ -60,32 +61,35 @@ class Asked(Section):
     budget: float | None = None
     jobs: Annotated[int, Field(ge=1)] = 1
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    precision: str | None = None
 
 
 def run_study(
     name: str | Path, *, scale: ScaleName = "laptop", data: Data = None, seeds: int | None = None,
     draws: int | None = None, budget: str | float | None = None, only: Sequence[str] = (), jobs: int | None = None,
-    threads: int | None = None, on: str = LOCAL, out: str | Path | None = None, overwrite: bool = False,
-    show_progress: bool = True, command: str = "smallvit.run_study(...)",
+    threads: int | None = None, precision: str | None = None, on: str = LOCAL, out: str | Path | None = None,
+    overwrite: bool = False, show_progress: bool = True, command: str = "smallvit.run_study(...)",
 ) -> Opened:  # fmt: skip
     """Run what a study lacks, and write its report. `name` is one of ours, or a .toml file.
 
     `data` is a source as for `train`, or a mapping from the names of a study's sets to sources. `only` names arms, or values of
     axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too, and with the
-    images that it had: without `data` where they were. What failed stands in `record.failed` while the rest goes on.
+    images that it had: without `data` where they were. `precision` is that of all runs for which the study says none. What failed stands in `record.failed` while the rest goes on.
     """
     started = time.monotonic()
     check_place(on)
     key, study = _key_of(name), read_study(name)
     if scale not in study.scales:
         raise UsageError(f"--scale {scale}: {name} has {' and '.join(study.scales)}")
+    if precision not in (None, *PRECISIONS):
+        raise UsageError(f"--precision {precision}: should be {' or '.join(PRECISIONS)}")
     asked_scale = study.scales[scale]
     threads = threads or (1 if scale == "laptop" else None)
     try:
         asked = Asked(
             command=command, data=data_for(study, scale, data), seeds=seeds or asked_scale.seeds,
             draws=draws or asked_scale.draws, only=tuple(only), jobs=jobs or (room_at(LOCAL, threads) if threads else 1),
-            budget=parse_duration(budget) if isinstance(budget, str) else budget, threads=threads,
+            budget=parse_duration(budget) if isinstance(budget, str) else budget, threads=threads, precision=precision,
         )  # fmt: skip
     except ValidationError as error:
         raise UsageError(in_words(error)) from None
@@ -173,10 +177,20 @@ def check_same(study: Study, scale: ScaleName, record: Record, folder: Path) -> 
         )
 
 
+def check_precision(record: Record, asked: str | None, folder: Path) -> None:
+    own = record.shared.get("precision")
+    if asked and asked != own:
+        begun = f"--precision {own}" if own else "no precision given"
+        raise UsageError(
+            f"--precision {asked}: {folder} was begun with {begun}, and its runs are compared: give another --out"
+        )
+
+
 def _checked(key: str, study: Study, scale: ScaleName, folder: Path, asked: Asked) -> Asked:
     """What is asked of a study that is there, with the sets that it knows; the record has it as it is now, grown or not."""
     record = read_record(folder / FILE)
     check_same(study, scale, record, folder)
+    check_precision(record, asked.precision, folder)
     data = known_sets(folder, record, _data_of(folder), asked.data)
     record.study, record.title, record.spec = key, study.title, _spec_of(study)
     record.data = record.data | file_names(data)
@@ -196,9 +210,10 @@ def _moved(folder: Path, study: Study, asked: Asked, data: str | Path) -> Asked:
 def new_record(key: str, study: Study, scale: ScaleName, asked: Asked) -> Record:
     own = study.scales[scale]
     lengths = {name: value for name in LENGTHS if (value := getattr(own, name)) is not None}
+    given = {"precision": asked.precision} if asked.precision else {}
     return Record(
         title=study.title, study=key, scale=scale, spec=_spec_of(study), **lengths,
-        data=file_names(asked.data), shared=own.shared, arms_asked={}, arms={},
+        data=file_names(asked.data), shared=own.shared | given, arms_asked={}, arms={},
         machine=environment("cpu", asked.threads or 0), date=time.strftime("%Y-%m-%d"), runs={},
     )  # fmt: skip
 
