@@ -1,7 +1,7 @@
 """Attention in 16 bits on a CPU: by plain products, where torch's fused kernel is slow.
 
 Without units for whole tiles (AMX) the kernel takes two to six times as long in bf16 as two products and a softmax, for up to a few hundred
-tokens, and longer than in fp32 (docs/speed/attention.md). What it saves is memory, so it keeps what has very many scores.
+tokens, and with small heads longer than in fp32 (docs/speed/attention.md). What it saves is memory, so it keeps what has very many scores.
 """
 
 from __future__ import annotations
