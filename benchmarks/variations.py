@@ -43,6 +43,7 @@ class Study(NamedTuple):
 IN_BF16 = {
     "fp32": Arm("in 32 bits", ("precision=fp32",)),
     "bf16": Arm("in bf16, attention by plain products", ("precision=bf16",)),
+    "bf16-trivial": Arm("and TrivialAugment", ("precision=bf16", "augment.trivial=true")),
 }
 STUDIES = {
     # Since this was measured, the default of long runs has TrivialAugment by itself: here it is an arm like the others.
