@@ -5,7 +5,7 @@
 
 Studies: `strong-augmentation` (which kind of it pays, from how long a run on) and `long-runs` (what pays beside TrivialAugment: other
 members of our family, still more augmentation), `plain-vit` (initial weights, a teacher, pretraining, each in the same time), `vit-bf16` and
-`deit-bf16` (what the steps are worth that bf16 adds). Judged on training images that were not trained on: no test image has been looked at. Time is that of the
+`deit-bf16` (what the steps are worth that bf16 adds), `vit-varied`, `dhvt-varied` and `resnet-varied` (TrivialAugment for these). Judged on training images that were not trained on: no test image has been looked at. Time is that of the
 whole command on one thread's processor clock, as in contest.py. What ended is in the store, and is not run again.
 """
 
@@ -43,7 +43,10 @@ class Study(NamedTuple):
 IN_BF16 = {
     "fp32": Arm("in 32 bits", ("precision=fp32",)),
     "bf16": Arm("in bf16, attention by plain products", ("precision=bf16",)),
-    "bf16-trivial": Arm("and TrivialAugment", ("precision=bf16", "augment.trivial=true")),
+}
+VARIED = {
+    "usual": Arm("as it is", ("augment.trivial=false",)),
+    "trivial": Arm("TrivialAugment", ("augment.trivial=true",)),
 }
 STUDIES = {
     # Since this was measured, the default of long runs has TrivialAugment by itself: here it is an arm like the others.
@@ -84,6 +87,10 @@ STUDIES = {
     ),
     "vit-bf16": Study(("model.name=vit_nano",), IN_BF16),
     "deit-bf16": Study(("model.name=deit_tiny",), IN_BF16),
+    # What our family gained by it from 100 epochs on: whether others do.
+    "vit-varied": Study(("model.name=vit_nano", "precision=bf16"), VARIED),
+    "dhvt-varied": Study(("model.name=dhvt_nano", "precision=bf16"), VARIED),
+    "resnet-varied": Study(("model.name=resnet_nano", "precision=bf16"), VARIED),
 }  # fmt: skip
 JUDGES = (200, 600)  # the images of each class, in an order that was drawn, that judge; those that train come before
 

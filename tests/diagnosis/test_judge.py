@@ -192,3 +192,23 @@ def test_starting_weights_are_recommended_where_they_were_measured_to_help(monke
     assert "; --set model.weights=mimetic gained +3.5 points, +1.0 to +6.0 (5 seeds; vit_nano; CIFAR-10" in told
     for model, weights in (("vit_nano", "mimetic"), ("deit_tiny", "usual"), ("", "usual")):
         assert "model.weights" not in sentence(model, weights) and "--aux drloc" in sentence(model, weights)
+
+
+def test_stronger_augmentation_is_recommended_where_the_run_did_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = {"points": 6.0, "interval": [4.0, 8.0], "seeds": 3, "images": "CIFAR-10, 2,000 images", "seconds": 240}
+    entry = {"name": "varied", "setting": "augment.trivial", "used": [True], "off": "--set augment.trivial=false"}
+    entry |= {"on": "--set augment.trivial=true", "measured": [number | {"model": "vit_nano", "source": "a file"}]}
+    monkeypatch.setattr(evidence, "levers", lambda: (Lever.model_validate(entry),))
+    plain = fit((99, 100), (60, 100))
+
+    def sentence(model: str, varied: bool) -> str:
+        return said(
+            plain._replace(numbers=plain.numbers | {"varied": varied}, labels=plain.labels | {"model": [model]})
+        )["fit"]
+
+    assert "(--set augment.trivial=true, which gained +6.0 points, +4.0 to +8.0 (3 seeds; vit_nano;" in sentence(
+        "vit_nano", False
+    )
+    assert "stronger augmentation (--set augment.trivial=true), --mixup" in sentence("resnet18", False)
+    assert "(--set augment.trivial=true), " in said(plain)["fit"], "a diagnosis of an earlier version"
+    assert "augment" not in sentence("vit_nano", True) and "more images, --mixup" in sentence("vit_nano", True)

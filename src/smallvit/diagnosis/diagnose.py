@@ -72,8 +72,11 @@ def diagnose(
 def _known(plan: Plan, part: str) -> Known:
     floors = {floor["label"]: floor["accuracy"] for floor in plan.floors.values() if floor.get("accuracy") is not None}
     best = max(floors, key=lambda label: floors[label], default="")
-    model = plan.recipe.model
-    return Known(part, len(plan.images.class_names), best, floors.get(best, 0.0), model.name, model.weights)
+    model, augment = plan.recipe.model, plan.recipe.augment
+    return Known(
+        part, len(plan.images.class_names), best, floors.get(best, 0.0), model.name, model.weights,
+        varied=bool(augment.trivial is True or augment.randaugment),
+    )  # fmt: skip
 
 
 def _judged_rows(plan: Plan, images: int) -> tuple[str, Tensor]:

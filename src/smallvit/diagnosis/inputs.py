@@ -42,8 +42,8 @@ class Other(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Of the run, beside its model: which part is judged, how many classes there are, the best that pixels alone give, and the
-    name and the starting weights that it was asked for with.
+    """Of the run, beside its model: which part is judged, how many classes there are, the best that pixels alone give, the
+    name and the starting weights that it was asked for with, and whether its images were changed strongly.
     """
 
     part: str
@@ -52,6 +52,7 @@ class Known(NamedTuple):
     floor_accuracy: float = 0.0
     model: str = ""
     weights: str = "usual"
+    varied: bool = False
 
 
 @dataclass(frozen=True)

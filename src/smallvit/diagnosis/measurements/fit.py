@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.measurements.base import Findings, Measurement, Said, StoredFindings
+from smallvit.planning.evidence import gains
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.inputs import Inputs
@@ -33,8 +34,10 @@ class Fit(Measurement):
             "gap": numbers["train_accuracy"] - numbers["accuracy"],
             "classes": float(inputs.known.classes),
             "floor": inputs.known.floor_accuracy,
+            "varied": float(inputs.known.varied),
         }
-        return Finding("fit", {}, numbers, {"part": [inputs.known.part], "floor": [inputs.known.floor]})
+        known = {"part": inputs.known.part, "floor": inputs.known.floor, "model": inputs.known.model}
+        return Finding("fit", {}, numbers, {key: [value] for key, value in known.items()})
 
     def say(self, findings: Findings) -> Said:
         """Of the fit there is always a sentence, for it is the first thing to know."""
@@ -58,8 +61,7 @@ class Fit(Measurement):
             other_model = " and, in place of a ViT, a model with more built in (conv_nano, dhvt_nano)" if plain else ""
             return Said(
                 f"it labels {train} correctly, but {other}",
-                "it learns images by heart; more images, stronger augmentation (--set augment.randaugment=2), "
-                f"--mixup{other_model} help",
+                f"it learns images by heart; more images, {_stronger(fit)}--mixup{other_model} help",
                 min(1.0, 0.5 + numbers["gap"]),
             )
         if part == "training":
@@ -75,6 +77,15 @@ class Fit(Measurement):
     def measured_on(self, findings: StoredFindings) -> str:
         numbers, labels = findings["fit"].numbers, findings["fit"].labels
         return f"{numbers['images']:.0f} {labels['part'][0]} images and {numbers['train_images']:.0f} training images"
+
+
+def _stronger(fit: Finding) -> str:
+    """Augmentation that the run did without, and what it gave this very model where that was beyond chance."""
+    if fit.numbers.get("varied"):
+        return ""
+    best = next(iter(gains("augment.trivial", next(iter(fit.labels.get("model", ())), ""))), None)
+    gained = f", which gained {best.measured}" if best else ""
+    return f"stronger augmentation (--set augment.trivial=true{gained}), "
 
 
 def _share(numbers: dict[str, float], prefix: str, name: str) -> str:
