@@ -121,7 +121,9 @@ def test_an_arm_that_a_study_does_not_have_is_named() -> None:
     assert refused.returncode and "cutmix: one of usual, mimetic" in refused.stderr
 
 
-@pytest.mark.parametrize("study", ["strong-augmentation", "long-runs"])
+@pytest.mark.parametrize(
+    "study", ["strong-augmentation", "long-runs", "vit-bf16", "vit-varied", "dhvt-varied", "resnet-varied"]
+)
 def test_the_page_says_what_variations_of_the_default_brought(study: str) -> None:
     table = page("page", study, program=VARIATIONS).stdout.strip()
     assert table and table in (PROJECT / "docs" / "results.md").read_text()
