@@ -95,18 +95,19 @@ STUDIES = {
 JUDGES = (200, 600)  # the images of each class, in an order that was drawn, that judge; those that train come before
 
 
-def cifar(count: int, images: ImageSet) -> Rows:
+def of_each(count: int, judges: tuple[int, int], images: ImageSet) -> Rows:
     """So many images of each class, the fewer among the more, and always the same others to judge."""
     rows, labels_N, draw = images.parts["train"].numpy(), images.labels_N.numpy(), np.random.default_rng(7)
     own = [draw.permutation(rows[labels_N[rows] == klass]) for klass in range(len(images.class_names))]
-    train, judging = ([of_class[part] for of_class in own] for part in (slice(count), slice(*JUDGES)))
+    train, judging = ([of_class[part] for of_class in own] for part in (slice(count), slice(*judges)))
     return Rows(torch.from_numpy(np.concatenate(train)), torch.from_numpy(np.concatenate(judging)))
 
 
 SETS = {
-    "cifar500": ("cifar10_10k2k_32.npz", 32, lambda images: cifar(50, images), "CIFAR-10, 500 images"),
-    "cifar2000": ("cifar10_10k2k_32.npz", 32, lambda images: cifar(200, images), "CIFAR-10, 2,000 images"),
+    "cifar500": ("cifar10_10k2k_32.npz", 32, lambda images: of_each(50, JUDGES, images), "CIFAR-10, 500 images"),
+    "cifar2000": ("cifar10_10k2k_32.npz", 32, lambda images: of_each(200, JUDGES, images), "CIFAR-10, 2,000 images"),
     "flowers": ("flowers102_64", 64, validation_part, "Flowers-102, 1,020 images"),
+    "svhn700": ("svhn_1000_400_32.npz", 32, lambda images: of_each(70, (70, 100), images), "SVHN, 700 images"),
 }
 
 
