@@ -109,8 +109,8 @@ def test_the_part_that_judges(clean: Path, tmp_path: Path) -> None:
 
 
 def test_a_budget_that_is_too_short_is_one_finding_among_others(tmp_path: Path) -> None:
-    report = checked(fill(tmp_path, {"a": 200, "b": 20}), budget=2)
-    assert "the budget of 2 s leaves" in only(report, "unusable").message and report.recipe is None and not report.ok
+    report = checked(fill(tmp_path, {"a": 200, "b": 20}), budget=0.05)
+    assert "the budget of 0 s leaves" in only(report, "unusable").message and report.recipe is None and not report.ok
     assert "imbalance" in codes(report)
 
 
