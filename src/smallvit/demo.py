@@ -35,7 +35,10 @@ def demo(
         check_free(out, overwrite)
         arms: list[Planned] = []
         for recipe, model in ENTRANTS:
-            asked = make_recipe(recipe, data="mnist5k", model=model, epochs=epochs, per_class=per_class, threads=1)
+            # One precision for all: left to a try of a few steps, it would differ from model to model and from day to day.
+            asked = make_recipe(
+                recipe, data="mnist5k", model=model, epochs=epochs, per_class=per_class, threads=1, precision="fp32"
+            )
             plan = make_plan(asked, with_floors=not arms)
             # The floors depend on the data alone: compute them once.
             plan = plan._replace(floors=arms[0].plan.floors) if arms else plan
