@@ -33,9 +33,7 @@ NUMBERED = (
 )
 OTHER_SIDE = "a mirror makes {} of {}; if it does not, --set augment.flip=0.5"
 SIGNS = "a mirrored digit or letter is another sign; if the classes are none, --set augment.flip=0.5"
-VARIED_FROM = (
-    100  # epochs: from there on no model lost by it, and plain ViTs gained most (docs/decisions/008-varied-images.md)
-)
+VARIED_FROM = 100  # epochs: from there on none lost beyond chance (docs/decisions/008-varied-images.md)
 SHIFT, SHIFT_SHARE = 2, 16  # pixels, and no more than that share of the side; 4 px at 64 px lost
 SHIFT_BUDGET = 120.0  # seconds
 COLOUR_FROM = 50  # epochs: it gained at 65 and 130, and nothing at 30

@@ -213,7 +213,7 @@ def new_record(key: str, study: Study, scale: ScaleName, asked: Asked) -> Record
     given = {"precision": asked.precision} if asked.precision else {}
     return Record(
         title=study.title, study=key, scale=scale, spec=_spec_of(study), **lengths,
-        data=file_names(asked.data), shared=own.shared | given, arms_asked={}, arms={},
+        data=file_names(asked.data), shared=given | own.shared, arms_asked={}, arms={},
         machine=environment("cpu", asked.threads or 0), date=time.strftime("%Y-%m-%d"), runs={},
     )  # fmt: skip
 
