@@ -5,8 +5,9 @@
 
 Studies: `strong-augmentation` (which kind of it pays, from how long a run on) and `long-runs` (what pays beside TrivialAugment: other
 members of our family, still more augmentation), `plain-vit` (initial weights, a teacher, pretraining, each in the same time), `vit-bf16` and
-`deit-bf16` (what the steps are worth that bf16 adds), `vit-varied`, `dhvt-varied` and `resnet-varied` (TrivialAugment for these). Judged on training images that were not trained on: no test image has been looked at. Time is that of the
-whole command on one thread's processor clock, as in contest.py. What ended is in the store, and is not run again.
+`deit-bf16` (what the steps are worth that bf16 adds), `vit-varied`, `dhvt-varied` and `resnet-varied` (TrivialAugment for these).
+Judged on training images that were not trained on: no test image has been looked at. Time is that of the whole command on one
+thread's processor clock, as in contest.py. What ended is in the store, and is not run again.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def demo(
         check_free(out, overwrite)
         arms: list[Planned] = []
         for recipe, model in ENTRANTS:
-            # One precision for all: left to a try of a few steps, it would differ from model to model and from day to day.
+            # One precision for all: left to a try of a few steps, it would differ between models, and from day to day.
             asked = make_recipe(
                 recipe, data="mnist5k", model=model, epochs=epochs, per_class=per_class, threads=1, precision="fp32"
             )

@@ -21,6 +21,7 @@ from smallvit.recipes import read_preset
 from smallvit.recipes.durations import parse_duration
 
 Auto = Literal["auto"]
+Precision = Literal["fp32", "bf16"]
 MOST = 1 << 53  # of a whole number that a JSON file holds exactly
 T = TypeVar("T")
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -244,7 +245,7 @@ class Recipe(Section):
     seed: Annotated[int, Field(ge=0, le=MOST)] = 0
     threads: Annotated[int, Field(ge=1, le=1024)] | Auto = "auto"
     device: str = "auto"
-    precision: Literal["fp32", "bf16"] | Auto = "auto"
+    precision: Precision | Auto = "auto"
     compile: bool | Auto = False  # torch.compile; auto: where it pays (planning/compiling.py)
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
 

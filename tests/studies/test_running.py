@@ -521,6 +521,8 @@ def test_a_precision_is_that_of_all_runs_from_the_first_on(tmp_path: Path, here:
     smallvit.run_study(mine, **(more | {"out": tmp_path / "open"}))
     with pytest.raises(UsageError, match="was begun with no precision given"):
         smallvit.run_study(mine, precision="bf16", **(more | {"out": tmp_path / "open"}))
+    with pytest.raises(UsageError, match="--precision fp32: precision itself says bf16"):
+        smallvit.run_study("precision", data=data, precision="fp32", out=tmp_path / "said")
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from smallvit.models.features import Backbone, check_model_name, create_backbone
 from smallvit.models.starting_weights import give_weights
 from smallvit.planning.plan import Plan, read_plan
 from smallvit.randomness import generator
+from smallvit.recipe import resolved
 from smallvit.runs.atomic import write_text
 from smallvit.runs.inference import device_for, finished_run
 from smallvit.runs.members import full_name
@@ -75,7 +76,7 @@ def _known(plan: Plan, part: str) -> Known:
     model, augment = plan.recipe.model, plan.recipe.augment
     return Known(
         part, len(plan.images.class_names), best, floors.get(best, 0.0), model.name, model.weights,
-        varied=bool(augment.trivial is True or augment.randaugment),
+        varied=bool(resolved(augment.trivial) or augment.randaugment),
     )  # fmt: skip
 
 

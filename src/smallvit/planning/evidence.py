@@ -104,6 +104,11 @@ def gains(setting: str, model: str) -> list[Gain]:
     return sorted(found, key=lambda gain: -gain.measured.points)
 
 
+def best_gain(setting: str, model: str, now: Any) -> Gain | None:
+    """The lever that helped this model most and is not in use with the value that the setting has now."""
+    return next((gain for gain in gains(setting, model) if now not in gain.lever.used), None)
+
+
 def nearest(setting: str, value: Any, count: int, seconds: float) -> Measured | None:
     """What the lever that this value switches on brought on about as many images in about as much time: by the ratios of both."""
     found = [

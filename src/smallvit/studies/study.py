@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, ValidationError
 
 from smallvit.console import quiet, say
 from smallvit.errors import RunError, SmallvitError, UsageError, nearest
-from smallvit.recipe import Section
+from smallvit.recipe import Precision, Section
 from smallvit.recipes.durations import parse_duration
 from smallvit.runs.atomic import write_text
 from smallvit.runs.axes import Place
@@ -47,7 +47,6 @@ from smallvit.studies.source import StudyRuns
 from smallvit.studies.spec import BETWEEN, LENGTHS, ScaleName, Study, Table, stages
 
 ASKED = "asked.json"
-PRECISIONS = ("fp32", "bf16")
 
 
 class Asked(Section):
@@ -74,16 +73,20 @@ def run_study(
 
     `data` is a source as for `train`, or a mapping from the names of a study's sets to sources. `only` names arms, or values of
     axes. A budget starts no run that would end after it; the same command goes on later, with more seeds or arms, too, and with the
-    images that it had: without `data` where they were. `precision` is that of all runs for which the study says none. What failed stands in `record.failed` while the rest goes on.
+    images that it had: without `data` where they were. `precision` is that of all runs for which the study says none. What failed
+    stands in `record.failed` while the rest goes on.
     """
     started = time.monotonic()
     check_place(on)
     key, study = _key_of(name), read_study(name)
     if scale not in study.scales:
         raise UsageError(f"--scale {scale}: {name} has {' and '.join(study.scales)}")
-    if precision not in (None, *PRECISIONS):
-        raise UsageError(f"--precision {precision}: should be {' or '.join(PRECISIONS)}")
+    if precision not in (None, *get_args(Precision)):
+        raise UsageError(f"--precision {precision}: should be {' or '.join(get_args(Precision))}")
     asked_scale = study.scales[scale]
+    own = asked_scale.shared.get("precision", precision)
+    if precision not in (None, own):
+        raise UsageError(f"--precision {precision}: {name} itself says {own}")
     threads = threads or (1 if scale == "laptop" else None)
     try:
         asked = Asked(
@@ -213,7 +216,7 @@ def new_record(key: str, study: Study, scale: ScaleName, asked: Asked) -> Record
     given = {"precision": asked.precision} if asked.precision else {}
     return Record(
         title=study.title, study=key, scale=scale, spec=_spec_of(study), **lengths,
-        data=file_names(asked.data), shared=given | own.shared, arms_asked={}, arms={},
+        data=file_names(asked.data), shared=own.shared | given, arms_asked={}, arms={},
         machine=environment("cpu", asked.threads or 0), date=time.strftime("%Y-%m-%d"), runs={},
     )  # fmt: skip
 

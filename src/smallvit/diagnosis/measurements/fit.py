@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from smallvit.diagnosis.findings import Finding
 from smallvit.diagnosis.measurements.base import Findings, Measurement, Said, StoredFindings
-from smallvit.planning.evidence import gains
+from smallvit.planning.evidence import best_gain
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.inputs import Inputs
@@ -83,7 +83,8 @@ def _stronger(fit: Finding) -> str:
     """Augmentation that the run did without, and what it gave this very model where that was beyond chance."""
     if fit.numbers.get("varied"):
         return ""
-    best = next(iter(gains("augment.trivial", next(iter(fit.labels.get("model", ())), ""))), None)
+    model = next(iter(fit.labels.get("model", ())), "")
+    best = best_gain("augment.trivial", model, now=False)
     gained = f", which gained {best.measured}" if best else ""
     return f"stronger augmentation (--set augment.trivial=true{gained}), "
 

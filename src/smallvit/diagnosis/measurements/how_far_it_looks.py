@@ -13,7 +13,7 @@ from smallvit.diagnosis.findings import Array, Finding, ragged
 from smallvit.diagnosis.measurements.base import Canvas, Findings, Measurement, Panel, Said, StoredFindings
 from smallvit.diagnosis.measurements.fit import under_fits
 from smallvit.drawing.svg import INK, LINE, SOFT, color, few_ticks, pixel_axes, style, to_svg
-from smallvit.planning.evidence import gains
+from smallvit.planning.evidence import best_gain
 
 if TYPE_CHECKING:
     from smallvit.diagnosis.inputs import Inputs
@@ -93,7 +93,7 @@ class HowFarItLooks(Measurement):
 def _measured_to_help(locality: Finding) -> str:
     """Starting weights that have helped this very model beyond chance, where the run does without."""
     model, weights = (next(iter(locality.labels.get(key, ())), "") for key in ("model", "weights"))
-    best = next((gain for gain in gains("model.weights", model) if weights not in gain.lever.used), None)
+    best = best_gain("model.weights", model, weights)
     return f"; {best.lever.on} gained {best.measured} and costs nothing" if best else ""
 
 

@@ -38,7 +38,7 @@ class SeparateAttention(nn.Module):
 
 
 class StridedDepthwise(nn.Conv2d):
-    """In 32 bits on a CPU: in bf16 the backward pass of a depthwise convolution with strides takes 25 times as long there."""
+    """In 32 bits on a CPU: in bf16 the backward pass of a depthwise convolution with strides takes several times as long there."""
 
     def forward(self, map_BDHW: Tensor) -> Tensor:
         if map_BDHW.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
