@@ -69,3 +69,21 @@ def test_a_test_part_of_few_groups() -> None:
     (told,) = said(few)
     assert told.startswith("the 200 test images are of 4 groups") and "--folds 5" in told
     assert said(replace(images, groups=tuple(f"p{number % 20}{number >= 200}" for number in range(400)))) == []
+
+
+def test_a_validation_part_that_selects_nothing_could_train() -> None:
+    parts = {"train": torch.arange(200), "val": torch.arange(200, 250), "test": torch.arange(250, 400)}
+    images = replace(noise(400), parts=parts)
+    plain: Recipe = build_recipe(overrides={"epochs": 50, "data.val": "val", "select": "last"})
+    split = make_split(images, DataSpec())
+    assert any("--train-on train+val trains on them, too, which is 25% more" in told for told in cautions(plain, images, split))
+    few = replace(images, parts=parts | {"val": torch.arange(200, 215)})
+    for recipe, told_of in (
+        (with_settings(plain, {"select": "best"}), images),  # it selects
+        (with_settings(plain, {"data.per_class": 20}), images),  # fewer images train than could
+        (plain, few),  # too few to be missed
+    ):
+        told = cautions(recipe, told_of, make_split(told_of, DataSpec()))
+        assert not [one for one in told if "train+val" in one]
+    without = with_settings(plain, {"data.train_on": "train+val", "data.val": "none"})
+    assert not [one for one in cautions(without, images, make_split(images, without.data)) if "train+val" in one]

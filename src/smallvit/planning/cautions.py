@@ -20,6 +20,7 @@ FEW_TEST_IMAGES = 50
 FEW_TEST_GROUPS = 10
 COPIES = 0.005  # of the images that judge: fewer move an accuracy by less than it is known to
 FEW_TO_SELECT = 200  # their accuracy is known to within three points or so
+IDLE_SHARE = 0.1  # of what trains: a validation part of fewer images would add little to it
 FEW_TRAINING_IMAGES = 1000  # below, none can be spared, and folds cost minutes
 
 
@@ -42,6 +43,11 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"select = best looks at {several(len(split.val), 'validation image')}, and under {FEW_TO_SELECT} is too few to choose by: of weights "
             f"whose accuracies (means of {LOOKS} looks) are within chance, here about {100 * standard_error(0.5, len(split.val)):.0f} "
             "points, the latest are kept; hold out more (--val 0.3), or --set select=last"
+        )
+    if _may_train_on_val(recipe, split):
+        yield (
+            f"the {several(len(split.val), 'validation image')} do not train, and select nothing: --train-on train+val trains on them, too, "
+            f"which is {100 * len(split.val) / len(split.train):.0f}% more, and the test part judges as before"
         )
     counts_K = torch.bincount(images.labels_N[split.train], minlength=len(images.class_names))
     if lonely := [images.class_names[klass] for klass in (counts_K == 1).nonzero()[:, 0].tolist()]:
@@ -69,6 +75,13 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
             f"{several(len(split.test), 'test image')}: the accuracy will be known to within about "
             f"{100 / len(split.test) ** 0.5:.0f} points; hold out more (--test 0.3), or train several seeds"
         )
+
+
+def _may_train_on_val(recipe: Recipe, split: Split) -> bool:
+    """The source has it as a part, beside one that judges, and it is large enough to be missed."""
+    own = recipe.data.val == "val" and recipe.select != "best" and len(split.test) > 0
+    whole = not (recipe.data.folds or recipe.data.per_class or recipe.data.fraction)
+    return own and whole and len(split.val) >= IDLE_SHARE * len(split.train)
 
 
 def _may_fold(recipe: Recipe) -> bool:
