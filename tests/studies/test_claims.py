@@ -215,7 +215,7 @@ def test_more_time_for_the_better_arm_is_told() -> None:
     record = make_record(CLEAR)
     for seed in range(5):
         record.runs[f"a/{seed}"].cpu_seconds = 12.0
-    assert "20% more processor time" in status(BETTER, record)[1]
+    assert "Holm p < 0.001), where a had 20% more processor time" in status(BETTER, record)[1]
 
 
 def test_what_is_not_accuracy_is_compared_in_its_own_unit() -> None:

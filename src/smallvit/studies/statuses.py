@@ -75,20 +75,19 @@ def decide(study: Study, record: Record, claim: Claim, found: Mapping[Test, Diff
             "two seeds are needed" if claim.on == ACCURACY else f"{claim.on} was not measured in two runs of each arm"
         )
         return Status(claim, "not decided", f"{what}; nothing is known of the chance in one", own)
-    told = "; ".join(in_words(one) for one in own)
+    told = "; ".join(in_words(one) + _caution(one) for one in own)
     if weak := [why for arm in claim.arms for why in decides_nothing(study, record, arm, claim.on)]:
         return Status(
             claim, "not decided", f"{'; '.join(dict.fromkeys(weak))}: that decides nothing. Seen: {told}", own
         )
     sides = [_side(one) for one in own]
-    cautions = "".join(_caution(one) for one in own)
     if not is_comparable(study, record, claim):
-        return Status(claim, *_elsewhere(sides, own, told + cautions), own)
+        return Status(claim, *_elsewhere(sides, own, told), own)
     if "against" in sides:
-        return Status(claim, "fails", told + cautions, own)
+        return Status(claim, "fails", told, own)
     if all(side == "for" for side in sides):
-        return Status(claim, "holds", told + cautions, own)
-    return Status(claim, "not decided", f"{told}{cautions}. {_more(own)}", own)
+        return Status(claim, "holds", told, own)
+    return Status(claim, "not decided", f"{told}. {_more(own)}", own)
 
 
 def _elsewhere(sides: Sequence[str], own: Sequence[Difference], told: str) -> tuple[Word, str]:
@@ -176,7 +175,8 @@ def in_words(one: Difference) -> str:
 
 
 def _caution(one: Difference) -> str:
-    return f"; the better one had {one.more_time:.0%} more processor time" if one.more_time > TOLD_TIME else ""
+    better = one.test.arms[0 if one.mean > 0 else -1]
+    return f", where {better} had {one.more_time:.0%} more processor time" if one.more_time > TOLD_TIME else ""
 
 
 def _more(own: Sequence[Difference]) -> str:
