@@ -60,6 +60,17 @@ def test_more_test_images_tell_more_and_few_tell_nothing() -> None:
     assert "cannot be told from 2 shares: it takes 3" in sentence(many, 1000, 2, 3)
 
 
+def test_what_cannot_be_told_says_why() -> None:
+    draw = np.random.default_rng(7)
+    one_seed = tell(drawn(0.05, 0.15, 0.6, 1, 4000, 0.002, draw))
+    assert not one_seed.telling and "cannot be told from one run of each share" in sentence(one_seed, 1000, 4, 1)
+    guessing = tell(drawn(0.895, 0.005, 0.6, 3, 2000, 0.001, draw)._replace(chance=0.1))
+    assert not guessing.telling and "hardly right more often than the largest class" in sentence(guessing, 1000, 4, 3)
+    rising = Measured(IMAGES, np.array([[draw.random(500) < error] * 2 for error in (0.3, 0.3, 0.3, 0.45)]))
+    said = sentence(told := tell(rising), 1000, 4, 2)
+    assert not told.telling and "the error did not fall with more of them" in said
+
+
 def grouped(groups: int, of_each: int, draw: np.random.Generator) -> Measured:
     """As `drawn`, but the images of a group are equally hard: they are wrong together."""
     each = drawn(0.05, 0.15, 0.6, 3, groups, 0.002, draw).wrong_PSN

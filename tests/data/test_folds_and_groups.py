@@ -267,3 +267,16 @@ def test_a_share_that_is_seen_often_is_changed_strongly(tmp_path: Path) -> None:
     plan = make_plan(asked, with_floors=False)
     share = at_share(plan, 0.1, 0)
     assert plan.recipe.augment.trivial is False and share.recipe.epochs > 100 and share.recipe.augment.trivial is True
+
+
+def test_a_share_is_looked_at_as_often_as_all_images(tmp_path: Path) -> None:
+    """A budget may have left time for one look alone: then no share of the images has forty."""
+    asked = make_recipe(
+        data=make_folder(tmp_path, {"a": 40, "b": 40}), model="conv_nano", epochs=30, batch_size=8, threads=1
+    )
+    plan = make_plan(asked, with_floors=False)
+    spared = plan._replace(recipe=plan.recipe.model_copy(update={"eval_every": 30}))
+    share = at_share(spared, 0.25, 0)
+    assert share.recipe.epochs > 60 and share.recipe.eval_every == share.recipe.epochs
+    given = spared._replace(asked=asked.model_copy(update={"eval_every": 30}))
+    assert at_share(given, 0.25, 0).recipe.eval_every == 30

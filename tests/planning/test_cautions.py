@@ -67,7 +67,14 @@ def test_a_test_part_of_few_groups() -> None:
     images = noise(400)
     few = replace(images, groups=tuple(f"p{number % 4}{number >= 200}" for number in range(400)))
     (told,) = said(few)
-    assert told.startswith("the 200 test images are of 4 groups") and "--folds 5" in told
+    assert told.startswith("the 200 test images are of 4 groups") and "--folds" not in told, "of some of the images"
+    all_of_them: Recipe = build_recipe(overrides={"epochs": 50})
+    split = make_split(few, DataSpec())
+    assert "or `smallvit train --folds 5`, by which every group judges once" in [*cautions(all_of_them, few, split)][-1]
+    fewer = replace(few, groups=tuple(f"p{number % 4}" for number in range(400)))
+    assert all("--folds 5" not in told for told in cautions(all_of_them, fewer, split)), "there are four groups"
+    after_a_stage = with_settings(all_of_them, {"model.name": "vit_pico", "pretrain.method": "simclr"})
+    assert all("--folds" not in told for told in cautions(after_a_stage, few, split)), "which has no folds"
     assert said(replace(images, groups=tuple(f"p{number % 20}{number >= 200}" for number in range(400)))) == []
 
 
@@ -76,7 +83,10 @@ def test_a_validation_part_that_selects_nothing_could_train() -> None:
     images = replace(noise(400), parts=parts)
     plain: Recipe = build_recipe(overrides={"epochs": 50, "data.val": "val", "select": "last"})
     split = make_split(images, DataSpec())
-    assert any("--train-on train+val trains on them, too, which is 25% more" in told for told in cautions(plain, images, split))
+    assert any(
+        "`smallvit train --train-on train+val` trains on them, too, which is 25% more" in told
+        for told in cautions(plain, images, split)
+    )
     few = replace(images, parts=parts | {"val": torch.arange(200, 215)})
     for recipe, told_of in (
         (with_settings(plain, {"select": "best"}), images),  # it selects

@@ -44,7 +44,10 @@ def test_precision_is_what_was_faster_by_enough(speeds: Speeds, fp32: float, bf1
     speeds |= {(4, "fp32"): fp32, (4, "bf16"): bf16}
     plan, choices = chosen()
     assert plan.recipe.precision == choices["precision"].value == expected
-    assert choices["precision"].why == f"measured: a step takes {bf16:.0f} ms in bf16, {fp32:.0f} ms in fp32"
+    assert (
+        choices["precision"].why
+        == f"measured: a step of {plan.recipe.model.name} takes {bf16:.0f} ms in bf16, {fp32:.0f} ms in fp32"
+    )
 
 
 @pytest.mark.parametrize("units", [False, True])
@@ -55,7 +58,9 @@ def test_another_model_is_tried_where_there_are_units_for_it(
     speeds |= {(4, "bf16"): 3.0, (1, "bf16"): 9.0, (1, "fp32"): 12.0}
     plan, choices = chosen(model="vit_pico")
     assert plan.recipe.precision == ("bf16" if units else "fp32")
-    assert choices["precision"].why.startswith("measured: a step takes 3 ms in bf16" if units else "no fast bf16 units")
+    assert choices["precision"].why.startswith(
+        "measured: a step of vit_pico takes 3 ms in bf16" if units else "no fast bf16 units"
+    )
     speeds |= {(4, "bf16"): 30.0, (1, "bf16"): 90.0}
     assert chosen(model="vit_pico")[0].recipe.precision == "fp32", "units that do not pay for this model"
 

@@ -338,6 +338,9 @@ def test_one_run_a_point_gives_no_interval_of_where_lines_meet() -> None:
 def test_lines_meet_between_the_amounts_where_the_difference_changes_its_sign() -> None:
     assert meeting([100, 400], [-1.0, 1.0]) == pytest.approx(200)
     assert meeting([100, 400], [1.0, 2.0]) is None
+    assert meeting([100, 400, 900], [4.0, 0.0, -3.0]) == pytest.approx(400), "measured to be equal"
+    assert meeting([100, 400, 900], [4.0, 0.0, 3.0]) is None, "they touch, and part again"
+    assert meeting([100, 400], [0.0, 1.0]) is None
     lines = {
         "a": [Point(100, (40.0, 41.0)), Point(1000, (80.0, 81.0))],
         "b": [Point(100, (50.0, 51.0)), Point(1000, (70.0, 71.0))],

@@ -96,6 +96,9 @@ def test_settings_are_joined_key_by_key() -> None:
     [
         ({"arms": {}}, "needs arms"),
         ({"arms": {"vit": {"modell": "x"}}}, "unknown key 'modell'"),
+        ({"arms": {"vit": {"seed": 7}}}, "vit: seed is no key of an arm: the runs of every arm have the seeds 0, 1, 2"),
+        ({"arms": {"vit": {"laptop": {"threads": 2}}}}, "vit: threads is no key of an arm"),
+        ({"arms": {"vit": {"folds": 3}}}, "vit: folds is no key of an arm: an arm is judged by its test part"),
         ({"compare": [["vit", "cnm"]]}, "'cnm' is no arm: vit, cnn"),
         ({"cpu_seconds": 5}, "one of cpu_seconds, epochs and steps"),
         ({"arms": {"a, b": {}}}, "comma"),

@@ -20,6 +20,7 @@ Numbers = NDArray[np.float64]
 
 EXPONENTS_C = np.geomspace(0.05, 2.0, 60)  # published curves of image classifiers lie between 0.07 and 1
 LEAST_SHARES = 3
+LEAST_SEEDS = 2  # one run of a share says nothing of what another would have reached
 LEAST_GROUPS = 10  # of test images: draws of fewer say too little of others
 DRAWS = 600
 TELLING_WIDTH = 0.03  # an interval that is narrower says something, as does one of a third of the error that is left
@@ -50,6 +51,7 @@ class Measured(NamedTuple):
     images_P: Numbers
     wrong_PSN: NDArray[np.bool_]
     groups_N: NDArray[np.int64] | None = None  # of the test images, where they come in groups
+    chance: float = 0.0  # how often the largest class is right
 
     @property
     def errors(self) -> Numbers:
@@ -64,6 +66,7 @@ class Told(NamedTuple):
     interval: tuple[float, float]
     telling: bool  # whether the interval says anything
     groups: int  # of test images that were drawn; every image is one where they come in none
+    learned: bool  # with all images it is right more often than chance
 
     def band(self, images_X: Numbers) -> tuple[Numbers, Numbers, Numbers]:
         """(X,): the fit, and the ends of its 95 % interval."""
@@ -114,8 +117,12 @@ def tell(measured: Measured, seed: int = 0) -> Told:
     drawn = fit(images_P, drawn_DP, weight_P)
     low, high = np.quantile(drawn.gains, [0.025, 0.975]).tolist()
     error = float(law.a_D[0] + law.b_D[0])
-    telling = P >= LEAST_SHARES and G >= LEAST_GROUPS and high - low <= max(TELLING_WIDTH, error / 3)
-    return Told(law, drawn, error, float(law.gains[0]), (low, high), telling, G)
+    right = 1 - float(error_PS[images_P.argmax()].mean())
+    learned = right - 2 * (right * (1 - right) / G) ** 0.5 > measured.chance
+    enough = P >= LEAST_SHARES and S >= LEAST_SEEDS and G >= LEAST_GROUPS
+    narrow = high - low <= max(TELLING_WIDTH, error / 3)
+    telling = enough and narrow and learned and float(law.b_D[0]) > 0
+    return Told(law, drawn, error, float(law.gains[0]), (low, high), telling, G, learned)
 
 
 def _by_group(wrong_PN: Numbers, groups_N: NDArray[np.int64]) -> tuple[Numbers, NDArray[np.int64]]:
@@ -141,6 +148,21 @@ def sentence(told: Told, images: int, shares: int, seeds: int) -> str:
         return (
             f"What more images would bring cannot be told from a test part of {several(told.groups, 'group')} (an image without "
             f"others of its group is one): it takes {LEAST_GROUPS}."
+        )
+    if seeds < LEAST_SEEDS:
+        return (
+            "What more images would bring cannot be told from one run of each share, for another would reach something else: give "
+            f"--seeds {LEAST_SEEDS} or more."
+        )
+    if not told.learned:
+        return (
+            "What more images would bring cannot be told: with all of them these models are hardly right more often than the largest class "
+            "is. Give them more time first (--budget, --epochs)."
+        )
+    if told.gain <= 0:
+        return (
+            "What more images would bring cannot be told: in these runs the error did not fall with more of them. More --seeds (there were "
+            f"{seeds}), more time or more test images would tell."
         )
     if not told.telling:
         return (

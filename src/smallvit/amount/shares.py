@@ -159,7 +159,9 @@ def read_curve(folder: Path) -> Curve:
         raise RunError(f"{folder}: its runs were not judged on the same images")
     wrong_PSN = np.array([[one.probabilities_NK.argmax(1) != one.labels_N for one in of_share] for of_share in said])
     images = [_trained_on(runs_of(folder, share)[0]) for share in shares]
-    measured = Measured(np.array(images, dtype=np.float64), wrong_PSN, said[0][0].groups_N)
+    labels_N = said[0][0].labels_N
+    chance = float(np.bincount(labels_N).max() / len(labels_N))
+    measured = Measured(np.array(images, dtype=np.float64), wrong_PSN, said[0][0].groups_N, chance)
     points = [
         Point(share, n, (1 - error_S).tolist())
         for share, n, error_S in zip(shares, images, measured.errors, strict=True)

@@ -12,6 +12,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.data.split import PART_ADJECTIVES, Split, possible_folds
 from smallvit.data.twins import twins
 from smallvit.objectives.base import objectives
+from smallvit.planning.stages import stages_of
 from smallvit.recipe import Recipe, resolved
 from smallvit.training.selection import LOOKS, standard_error
 
@@ -26,7 +27,7 @@ FEW_TRAINING_IMAGES = 1000  # below, none can be spared, and folds cost minutes
 
 def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
     """One sentence for each."""
-    if (epochs := resolved(recipe.epochs)) < FEW_EPOCHS and recipe.steps:
+    if (epochs := resolved(recipe.epochs)) < FEW_EPOCHS and recipe.budget:
         yield (
             f"the budget is enough for {several(epochs, 'epoch')}, and under {FEW_EPOCHS} little is learned: give more time, a smaller "
             "--img-size or fewer images"
@@ -46,8 +47,8 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
         )
     if _may_train_on_val(recipe, split):
         yield (
-            f"the {several(len(split.val), 'validation image')} do not train, and select nothing: --train-on train+val trains on them, too, "
-            f"which is {100 * len(split.val) / len(split.train):.0f}% more, and the test part judges as before"
+            f"the {several(len(split.val), 'validation image')} do not train, and select nothing: `smallvit train --train-on train+val` trains on "
+            f"them, too, which is {100 * len(split.val) / len(split.train):.0f}% more, and the test part judges as before"
         )
     counts_K = torch.bincount(images.labels_N[split.train], minlength=len(images.class_names))
     if lonely := [images.class_names[klass] for klass in (counts_K == 1).nonzero()[:, 0].tolist()]:
@@ -59,16 +60,21 @@ def cautions(recipe: Recipe, images: ImageSet, split: Split) -> Iterator[str]:
     if torn := torn_groups(images, split):
         yield "; ".join(torn)
     yield from _copies(images, split)
-    if len(split.train) < FEW_TRAINING_IMAGES and _may_fold(recipe) and (folds := possible_folds(images, split)) > 1:
+    folds = possible_folds(images, split) if _may_fold(recipe) else 0
+    if len(split.train) < FEW_TRAINING_IMAGES and folds:
         yield (
-            f"{several(len(split.train), 'training image')}: under {FEW_TRAINING_IMAGES:,} or so, --folds {folds} judges all of them, each by a model "
-            "that has not seen it and was trained on the other folds, and finds labels that are probably wrong"
+            f"{several(len(split.train), 'training image')}: under {FEW_TRAINING_IMAGES:,} or so, `smallvit train --folds {folds}` judges all of them, "
+            "each by a model that has not seen it and was trained on the other folds, and finds labels that are probably wrong"
         )
+    yield from _few_that_judge(images, split, folds)
+
+
+def _few_that_judge(images: ImageSet, split: Split, folds: int) -> Iterator[str]:
     if images.groups and 0 < (judging := len(_groups_of(images, split.test))) < FEW_TEST_GROUPS:
         yield (
             f"the {several(len(split.test), 'test image')} are of {several(judging, 'group')}, and images of one group are right or wrong "
-            "together: the accuracy will be known as badly as by so few cases; hold out more (--test 0.3), or --folds 5, "
-            "by which every group judges once"
+            "together: the accuracy will be known as badly as by so few cases; hold out more (--test 0.3)"
+            + (f", or `smallvit train --folds {folds}`, by which every group judges once" if folds else "")
         )
     elif 0 < len(split.test) < FEW_TEST_IMAGES:
         yield (
@@ -85,9 +91,10 @@ def _may_train_on_val(recipe: Recipe, split: Split) -> bool:
 
 
 def _may_fold(recipe: Recipe) -> bool:
-    """It does not yet, and all images that there are train: who takes some of many has a reason."""
+    """It does not yet, all images that there are train (who takes some of many has a reason), and nothing is trained before it."""
     data = recipe.data
-    return not (data.folds or data.per_class or data.fraction) and objectives()[recipe.objective.name].classifies
+    simple = not (data.folds or data.per_class or data.fraction or recipe.continued.file or stages_of(recipe))
+    return simple and objectives()[recipe.objective.name].classifies
 
 
 def _groups_of(images: ImageSet, rows: Tensor) -> set[str]:

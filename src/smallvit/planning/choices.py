@@ -19,9 +19,13 @@ class Choice(NamedTuple):
 
 
 class Choices:
-    """A recipe on its way from asked to resolved, with every choice that was made on the way. Keys are dotted."""
+    """A recipe on its way from asked to resolved, with every choice that was made on the way. Keys are dotted.
 
-    def __init__(self, asked: Recipe) -> None:
+    `turns`: so many runs follow one another in the budget.
+    """
+
+    def __init__(self, asked: Recipe, turns: int = 1) -> None:
+        self.turns = max(1, turns)
         self._tree = asked.model_dump()
         self._section = ""
         self.made: list[Choice] = []
@@ -30,6 +34,12 @@ class Choices:
     def recipe(self) -> Recipe:
         """The whole recipe as far as it is."""
         return Recipe.model_validate(self._tree)
+
+    @property
+    def seconds(self) -> float | None:
+        """Of the budget, for one run."""
+        budget: float | None = self._tree["budget"]
+        return None if budget is None else budget / self.turns
 
     def within(self, section: str) -> Choices:
         """The same recipe and the same list, by keys of one section: an objective names its own options."""

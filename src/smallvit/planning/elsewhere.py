@@ -43,7 +43,9 @@ def at_share(plan: Plan, share: float, draw: int) -> Plan:
     choices.put("epochs", _epochs(steps, split, batch))
     asked = plan.asked
     choices.put("schedule.warmup_epochs", asked.schedule.warmup_epochs)
-    choices.put("eval_every", asked.eval_every)
+    if asked.eval_every == "auto":  # as many looks, for the plan may have spared some where its time is short
+        looks = math.ceil(resolved(recipe.epochs) / resolved(recipe.eval_every))
+        choices.put("eval_every", math.ceil(choices["epochs"] / looks))
     for key in (*COLOURS, "trivial"):
         choices.put(f"augment.{key}", getattr(asked.augment, key))
     resolve_epochs(choices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from smallvit.planning.plan import Prepared
+from smallvit.planning.stages import stages_of
 from smallvit.recipe import resolved
 
 
@@ -14,6 +15,7 @@ class Forecast(NamedTuple):
     steps: int  # of all epochs
     step_seconds: float
     within_budget: bool
+    before: tuple[str, ...] = ()  # stages that come first, where no budget holds their time, too
 
 
 def forecast(prepared: Prepared, turns: int = 0) -> Forecast:
@@ -23,4 +25,5 @@ def forecast(prepared: Prepared, turns: int = 0) -> Forecast:
     steps = plan.recipe.steps or epochs * len(training.loader)
     if plan.asked.budget:
         return Forecast(plan.asked.budget, epochs, steps, cost.seconds[1], True)
-    return Forecast(max(1, turns) * (plan.seconds or 0.0), epochs, steps, cost.seconds[1], False)
+    before = tuple(stage.name for stage in stages_of(plan.recipe))
+    return Forecast(max(1, turns) * (plan.seconds or 0.0), epochs, steps, cost.seconds[1], False, before)

@@ -84,9 +84,9 @@ def make_plan(asked: Recipe, clock: Clock | None = None, with_floors: bool = Tru
     return prepare(asked, clock, with_floors).plan
 
 
-def settle(asked: Recipe) -> tuple[Choices, ImageSet, Split]:
+def settle(asked: Recipe, turns: int = 1) -> tuple[Choices, ImageSet, Split]:
     """All that is decided without a model: what is left open is pieces of a batch, speed and length."""
-    choices = Choices(asked)
+    choices = Choices(asked, turns)
     resolve_machine(choices)
     cut_short(choices)
     resolve_names(choices)
@@ -100,7 +100,7 @@ def settle(asked: Recipe) -> tuple[Choices, ImageSet, Split]:
 def prepare(asked: Recipe, clock: Clock | None = None, with_floors: bool = True) -> Prepared:
     """A plan with the training that it describes, before its first step."""
     clock = clock or Clock()
-    choices, images, split = settle(asked)
+    choices, images, split = settle(asked, clock.turns)
     clock.share -= sum(stage.share(choices.recipe) for stage in stages_of(choices.recipe))  # what comes first has that
     if choices["precision"] == "bf16":  # asked for: none was measured yet
         check_bf16(choices["device"])

@@ -190,7 +190,7 @@ def resolve_optimizer(choices: Choices, n: int) -> None:
     choices.put("optimizer.rate_factor", 1.0)  # used: the rates below hold it
     if choices["model.name"] in HYBRIDS and choices["objective.name"] == "supervised":
         choices.choose("optimizer.name", "muon", "it learns most in the fewest steps of this family of models")
-    choices.choose("optimizer.name", "adamw", "usual for transformers")
+    choices.choose("optimizer.name", "adamw", "the usual one")
     if choices["optimizer.name"] == "muon":
         choices.choose("batch_size", min(64, max(2, n // 2)), "small batches, many steps")
         choices.choose("optimizer.lr", factor * 0.015, f"for biases and the classifier, beside Muon{times}")
@@ -236,7 +236,7 @@ def resolve_epochs(choices: Choices) -> None:
         choices.record(
             "schedule.warmup_epochs",
             warmup,
-            "a fifth of the epochs; a longer one, of a recipe for another number of them, is cut to that",
+            "a fifth of the epochs: where a recipe for another number of them had a longer one, it was cut to that",
         )
     choices.choose("eval_every", max(1, math.ceil(epochs / 40)), "about 40 looks in all")
     strength, why = _colour(choices)
@@ -260,7 +260,7 @@ def _moved(choices: Choices) -> tuple[int, str]:
         return 0, "measured beside mirror images, and for our own family only"
     if not far:
         return 0, "the images are too small"
-    if (choices["budget"] or SHIFT_BUDGET) < SHIFT_BUDGET:
+    if (choices.seconds or SHIFT_BUDGET) < SHIFT_BUDGET:
         return 0, "in so short a time more looks at the end would take too much of it"
     return far, "the mean of the image and moved ones is right more often"
 

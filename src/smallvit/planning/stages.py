@@ -148,14 +148,14 @@ def resolve_pretraining(choices: Choices) -> None:
 
 
 def _measured_best(choices: Choices) -> tuple[str, str]:
-    name, budget, epochs = choices["model.name"], choices["budget"], choices["epochs"]
+    name, seconds, epochs = choices["model.name"], choices.seconds, choices["epochs"]
     if choices["model.init"]:
         return "none", "the model starts from given weights"
     if name.startswith("dhvt"):
         return "none", "SimCLR cost a DHVT 9 points in four minutes on 2,040 images"
     if name not in VITS:
         return "none", f"for {name} it was not measured; it gained for plain ViTs and lost for DHVT"
-    if budget is not None and budget < LEAST_SECONDS:
+    if seconds is not None and seconds < LEAST_SECONDS:
         return "none", f"in less than {LEAST_SECONDS // 60} minutes there is no time for it"
     if epochs != "auto" and epochs < LEAST_EPOCHS:
         return "none", f"under {LEAST_EPOCHS} epochs there is no time for it"

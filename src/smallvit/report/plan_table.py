@@ -53,7 +53,8 @@ def in_words(expected: Forecast) -> str:
     counted = f"{several(expected.steps, 'step')} of {1000 * expected.step_seconds:.0f} ms, {several(expected.epochs, 'epoch')}"
     if expected.within_budget:
         return f"expected: {duration(expected.seconds)} for the whole command, {counted}"
-    return f"expected: about {duration(expected.seconds)} on this machine, {counted}"
+    before = f", without {' and '.join(expected.before)} before it" if expected.before else ""
+    return f"expected: about {duration(expected.seconds)} on this machine{before}, {counted}"
 
 
 def _show(console: Console, lines: Sequence[Line], switch: str) -> None:

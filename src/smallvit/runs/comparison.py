@@ -149,6 +149,8 @@ def differing(first: Side, second: Side) -> list[Differing]:
     """What was asked for differently."""
     recipes = _recipes(first, second)
     asked, resolved = ([flat(recipe[key]) for recipe in recipes] for key in ("asked", "resolved"))
+    for own, side in zip(resolved, (first, second), strict=True):  # a budget may have counted them anew
+        own["epochs"] = next(iter(side.runs.values())).trained_epochs
     return [
         Differing(key, brief(resolved[0].get(key)), brief(resolved[1].get(key)))
         for key in dict.fromkeys([*asked[0], *asked[1]])

@@ -13,7 +13,7 @@ from smallvit.errors import RunError, UsageError
 from smallvit.planning.choices import Choice
 from smallvit.planning.flags import longest_warmup
 from smallvit.planning.length import Clock
-from smallvit.planning.moved import check_same_images, current_place, moved_to
+from smallvit.planning.moved import check_same_images, current_place, moved_to, with_own_teacher
 from smallvit.planning.plan import Prepared, prepare
 from smallvit.planning.stored_split import read_split
 from smallvit.recipe import FLAGS, PretrainSpec, Recipe, flat, validate, with_settings
@@ -57,7 +57,7 @@ def ask_longer(folder: str | Path, changes: Mapping[str, Any]) -> tuple[RunFolde
     run = RunFolder(folder)
     if not run.finished:
         raise RunError(f"{run.path} is not finished: go on with `smallvit resume {run.path}`, then train it longer")
-    recipe = run.recipe
+    recipe = with_own_teacher(run)
     before = flat(validate(run.read("recipe.json", "asked")["asked"]).model_dump())
     lengths: dict[str, Any] = {"epochs": "auto", "steps": None, "replan": None, "budget": None}
     lengths |= {key: before[key] for key in ("eval_every", "schedule.warmup_epochs")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -81,9 +82,12 @@ def meetings(lines: dict[str, list[Point]]) -> list[Meeting]:
 
 def meeting(xs: Sequence[float], differences: Sequence[float]) -> float | None:
     """The first place where the difference changes its sign."""
-    for x, x2, y, y2 in zip(xs, xs[1:], differences, differences[1:], strict=False):
+    apart = [(math.log(x), y) for x, y in zip(xs, differences, strict=True) if y]
+    level = [math.log(x) for x, y in zip(xs, differences, strict=True) if not y]
+    for (x, y), (x2, y2) in pairwise(apart):
         if y * y2 < 0:
-            return math.exp(math.log(x) + y / (y - y2) * (math.log(x2) - math.log(x)))
+            between = [place for place in level if x < place < x2]  # measured to be equal there
+            return math.exp(between[0] if between else x + y / (y - y2) * (x2 - x))
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from smallvit.console import several
 from smallvit.errors import UsageError
 from smallvit.studies.library import read_study
 from smallvit.studies.spec import SCALES, Scale, Study, Table, stages
@@ -24,7 +25,7 @@ def shown(name: str | Path, scale: Any = "laptop") -> str:
     draws = f", {own.draws} draws of the training images" if own.draws > 1 else ""
     lines += [
         "",
-        f"{scale} scale: {_length(own)}, {own.seeds} seeds{draws}{f'; takes {takes}' if (takes := study.takes(scale)) else ''}",
+        f"{scale} scale: {_length(own)}, {several(own.seeds, 'seed')}{draws}{f'; takes {takes}' if (takes := study.takes(scale)) else ''}",
     ]
     for arm, asked in study.asked(scale).items():
         theirs = f" (published {study.published[arm]:g})" if arm in study.published else ""
@@ -39,7 +40,11 @@ def _length(scale: Scale) -> str:
         return f"{scale.cpu_seconds:g} s of processor time for each run"
     if scale.steps:
         return f"{scale.steps:,} steps for each run"
-    return f"{scale.epochs} epochs for each run" if scale.epochs else "epochs as each arm or its recipe has them"
+    return (
+        f"{several(scale.epochs, 'epoch')} for each run"
+        if scale.epochs
+        else "epochs as each arm or its recipe has them"
+    )
 
 
 def _stage_lines(scale: Scale, own: list[Table]) -> list[str]:

@@ -21,7 +21,15 @@ SCALES: tuple[ScaleName, ...] = ("paper", "laptop")
 Pair = tuple[str, str]
 Table = dict[str, Any]
 BETWEEN = ", "  # of an arm's name and those of the values of axes
-STAGE_KEYS = {"first", "method", "share", "recipe", "settings", "aux", *FLAGS}
+# What a study says of all arms, or in another way: as keys of one they would be written over, or mean another comparison.
+NOT_OF_AN_ARM = {
+    "seed": "the runs of every arm have the seeds 0, 1, 2, ...: `seeds` says how many",
+    "threads": "all runs have as many: --threads of the command",
+    "budget": "arms are equal in `cpu_seconds`, `epochs` or `steps`",
+    "folds": "an arm is judged by its test part: give `draws` to draw the training images anew",
+    "pretrain": "what is trained before is `first = { method = ... }`",
+}
+STAGE_KEYS = {"first", "method", "share", "recipe", "settings", "aux", *FLAGS} - {*NOT_OF_AN_ARM}
 LENGTHS = ("cpu_seconds", "epochs", "steps")
 NUMBERED = re.compile(r"[\d,]*\.?\d+( |$)")  # a label with a place on the axis that is drawn: 2,000 images
 # What is trained first is asked for as what follows, as far as images and model go; how it is trained is its own.
@@ -128,6 +136,8 @@ class Study(Section):
             *((f"{axis} {label}", v) for axis, values in self.axes.items() for label, v in values.items()),
         ]
         for name, table in tables:
+            if other := [key for key in NOT_OF_AN_ARM if key in _keys(table)]:
+                raise ValueError(f"{name}: {other[0]} is no key of an arm: {NOT_OF_AN_ARM[other[0]]}")
             if unknown := sorted(_keys(table) - STAGE_KEYS - set(SCALES)):
                 raise ValueError(f"{name}: unknown key {unknown[0]!r}: keys are {', '.join(sorted(STAGE_KEYS))}")
             for part in (table, *(table[scale] for scale in SCALES if isinstance(table.get(scale), Mapping))):

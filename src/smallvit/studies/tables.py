@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from smallvit.console import several
 from smallvit.evaluation.statistics import mean_interval, wilson
 from smallvit.runs.axes import means_over_images, once_for_its_images
 from smallvit.studies.differences import Difference, Test, differences, mean_seconds
@@ -88,7 +89,7 @@ def length_words(record: Record) -> str:
     if record.cpu_seconds:
         return f"as many epochs as {record.cpu_seconds:g} s of processor time are worth by the cost of a step"
     if record.epochs:
-        return f"{record.epochs} epochs each"
+        return f"{several(record.epochs, 'epoch')} each"
     return f"{record.steps:,} steps each" if record.steps else "epochs as the recipe of each arm has them"
 
 

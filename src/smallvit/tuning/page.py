@@ -38,7 +38,10 @@ def about_gain(gain: Comparison | None, trials: Sequence[Trial], best: Trial) ->
         what = f"The default recipe itself {f'failed: {problem}' if problem else 'did not come to its end'}"
         return Verdict("caution", "No comparison", f"{what}; there is nothing to compare the best of {tried} with.")
     if gain is None:
-        return Verdict("note", "The default stays", f"Of {tried} none did better than the default recipe.")
+        failed = sum(trial.state == "failed" for trial in trials)
+        without = f" ({several(failed, 'trial')} could not be trained)" if failed else ""
+        told = f"Of {tried} none did better than the default recipe{without}."
+        return Verdict("note", "The default stays", told)
     low, high = gain.interval
     points = f"{100 * abs(gain.difference):.1f} points {'better' if gain.difference >= 0 else 'worse'}"
     interval = f"(95% interval {100 * low:+.1f} to {100 * high:+.1f})"

@@ -206,7 +206,7 @@ def _search(tuning: Tuning, started: float, on: str) -> Tuned:
     go_on = f"smallvit resume {tuning.path}"
     if not (tuning.final / "recipe.json").is_file():
         one = trial_seconds(asked.budget, asked.trials, asked.jobs)
-        each = f", about {duration(one)} each" if one else ""
+        each = f", about {duration(one)} each, of {duration(asked.budget)} in all" if one and asked.budget else ""
         threads = (
             f"{several(asked.threads, 'thread')} each" if asked.threads else "as many threads as a try finds fastest"
         )
