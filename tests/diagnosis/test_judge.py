@@ -64,6 +64,13 @@ def test_under_fitting_and_learning_by_heart() -> None:
         fit((7, 10), (7, 10)),  # seven of ten may be eight of ten
     ):
         assert "neither under-fitting nor learning by heart shows" in said(nothing)["fit"]
+    for train, judged in (
+        ((216, 240), (54, 60)),
+        ((40, 100), (0, 20)),
+    ):  # the one class is large, or is not in the test part
+        found = fit(train, judged)
+        same = found._replace(numbers=found.numbers | {"answers": 1.0})
+        assert "gives all of" in said(same)["fit"] and "it under-fits" in said(same)["fit"]
     assert "by heart" in said(fit((180, 256), (125, 256)))["fit"], "a gap of 21 points comes before the 70 %"
     assert "in place of a ViT" not in said(fit((180, 256), (125, 256)))["fit"], "nothing in it attends"
     assert "in place of a ViT" in said(fit((180, 256), (125, 256)), locality(0.3))["fit"]

@@ -12,7 +12,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from helpers import PROJECT
-from smallvit.evaluation.label_errors import suspected_labels
+from smallvit.evaluation.label_errors import may_doubt, suspected_labels
 
 
 def test_by_hand() -> None:
@@ -51,3 +51,8 @@ def test_what_the_docs_say_is_what_was_measured() -> None:
     for key in ("precision", "recall"):
         assert f"{key} {100 * stored[key]:.0f} %" in page
     assert stored["precision"] == stored["found"] / stored["suspected"]
+
+
+def test_one_answer_for_unbalanced_classes_doubts_nothing() -> None:
+    assert may_doubt({"accuracy": 0.81, "balanced_accuracy": 0.82}) and may_doubt({"accuracy": 0.81})
+    assert not may_doubt({"accuracy": 0.9, "balanced_accuracy": 0.5}), "it says that all are of the large class"

@@ -39,6 +39,7 @@ def test_one_answer_for_all_images_is_named() -> None:
     assert verdict.word == "One answer for all" and "vit calls every image cat" in verdict.text
     assert not run_score("vit", result | {"confusion": [[29, 1], [20, 0]]}).only_answer
     assert not run_score("vit", result).only_answer, "with very many classes it is not stored"
+    assert not run_score("vit", result | {"confusion": [[30, 0], [0, 0]]}).only_answer, "there were no dogs to be seen"
 
 
 def test_a_run_of_an_earlier_version_is_judged_by_its_intervals() -> None:

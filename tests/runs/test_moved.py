@@ -69,6 +69,8 @@ def test_the_images_of_the_run_are_judged_by_its_own_parts(moved: tuple[smallvit
         found = smallvit.evaluate(run.path, part, data=place)
         stored = smallvit.evaluate(trained / "run", part)
         about = found.pop("judged")
+        if part == "train":  # told where the images were not moved, too
+            assert stored.pop("judged")["trained_on"] == stored["n"]
         assert found == stored
         assert (about["of_the_run"], about["part"]) == (True, part or "test")
         assert about["trained_on"] == (stored["n"] if part == "train" else 0)

@@ -94,13 +94,28 @@ def test_the_onnx_example_needs_neither_torch_nor_smallvit(run: Path, exported: 
     folder = exported("onnx").path
     agree(answers(folder, *files, without=("torch", "smallvit", "timm")), run, files, within=2e-3)
     lines = [line for line in (folder / "predict.py").read_text().splitlines() if line.strip()]
-    assert len(lines) <= 25
+    assert len(lines) <= 34
     asked = subprocess.run([sys.executable, folder / "predict.py"], capture_output=True, text=True, check=False)
     assert asked.returncode == 1 and "python predict.py FILE ..." in asked.stderr and "onnxruntime" in asked.stderr
 
 
 def test_the_torch_export_example_needs_torch_alone(run: Path, exported: Exported, files: list[Path]) -> None:
     agree(answers(exported("torch-export").path, *files, without=("smallvit", "timm")), run, files, within=2e-3)
+
+
+def test_a_file_that_cannot_be_read_stops_no_other(exported: Exported, files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    words = [
+        sys.executable,
+        exported("onnx").path / "predict.py",
+        tmp_path / "bad.png",
+        tmp_path / "none.png",
+        files[0],
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout.startswith(f"{files[0]}\t") and done.stdout.count("\n") == 1
+    assert f"{tmp_path / 'bad.png'}: " in done.stderr and f"{tmp_path / 'none.png'}: " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def answers_here(folder: Path, *files: Path) -> list[list[str]]:
@@ -173,8 +188,14 @@ def test_other_channels(tmp_path: Path) -> None:
     both = [tmp_path / "one.npy", tmp_path / "wide.npy"]
     agree(answers_here(made.path, *both), run.path, both, within=2e-3)
     np.save(tmp_path / "real.npy", pixels / 255)
-    with pytest.raises(SystemExit, match=r"real\.npy: its pixels are float64; save it as uint8 or uint16"):
-        answers_here(made.path, tmp_path / "real.npy")
+    done = subprocess.run(
+        [sys.executable, made.path / "predict.py", tmp_path / "real.npy", both[0]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "real.npy: its pixels are float64; save it as uint8 or uint16" in done.stderr
+    assert done.returncode == 1 and done.stdout.startswith(f"{both[0]}\t"), "the others are answered"
     assert run.export("timm", tmp_path / "timm").agreement.difference <= TOLERANCE
 
 

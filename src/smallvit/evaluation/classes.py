@@ -53,10 +53,11 @@ def about_groups(result: Mapping[str, Any]) -> str:
 
 
 def only_answer(result: Mapping[str, Any]) -> str:
-    """The class that a model names for every image it is shown; empty where it names several, or that was not stored."""
+    """The class that a model names for images of several; empty where it names several, too, or that was not stored."""
     rows = result.get("confusion") or []
     named = [column for column in range(len(rows)) if any(row[column] for row in rows)]
-    return str(result["per_class"][named[0]]["name"]) if len(named) == 1 and len(rows) > 1 else ""
+    shown = sum(any(row) for row in rows)
+    return str(result["per_class"][named[0]]["name"]) if len(named) == 1 and shown > 1 else ""
 
 
 def class_sizes(result: Mapping[str, Any]) -> tuple[int, int]:

@@ -8,7 +8,8 @@ the largest p_nk - p_ny. N images, K classes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,12 @@ from torch import Tensor
 # Of models that are wrong more often than this most doubts are their own mistakes: with 57 % they doubted a quarter to a third
 # of labels that are right, with 93 % nearly all that they doubted was planted (docs/folds.md).
 LEAST_ACCURACY = 0.8
+
+
+def may_doubt(judged: Mapping[str, Any]) -> bool:
+    """Whether models that were judged so are good enough to doubt labels; of unbalanced classes one answer is often right."""
+    good: float = judged.get("balanced_accuracy", judged["accuracy"])
+    return good >= LEAST_ACCURACY
 
 
 class Suspects(NamedTuple):

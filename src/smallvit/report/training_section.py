@@ -78,7 +78,7 @@ def course(content: Content) -> tuple[dict[str, Curve], str]:
         for record in _records(content.metrics, "train")
     ]
     epochs = _records(content.metrics, "epoch")
-    per_epoch = epochs[-1]["step"] / len(epochs) if epochs else 1.0
+    per_epoch = epochs[0]["step"] / (epochs[0]["epoch"] + 1) if epochs else 1.0  # the last one may be cut short
     curves = {}
     for panel in curve_panels([content]):
         for key in panel.keys:

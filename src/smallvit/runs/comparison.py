@@ -213,11 +213,11 @@ def over_replicates(first: Side, second: Side, both: Sequence[Place]) -> Compari
     if p < LEVEL:
         ending = "the difference is real."
     else:
-        more = (FEW_SEEDS if runs_each == 1 else MORE_SEEDS) if overlap else _more(np.array(differences), word)
+        more = (FEW_SEEDS if runs_each == 1 else MORE_SEEDS) if overlap else _more(np.array(differences), word, least)
         ending = f"it may be chance; {more}"
     return Comparison(
         first.name, second.name, f"{word}s", len(differences), (a, b), mean, (low, high), p, f"{lead}: {ending}",
-        _measured_over(pairs, both, overlap),
+        _measured_over(pairs, both, overlap, least),
     )  # fmt: skip
 
 
@@ -227,7 +227,9 @@ def _differences(value_S2: NDArray[np.floating], places: Sequence[Place]) -> tup
     return means_over_images(dict(zip(places, each_S, strict=True)))
 
 
-def _measured_over(pairs: Sequence[Pair], places: Sequence[Place], overlap: float) -> dict[str, dict[str, Any]]:
+def _measured_over(
+    pairs: Sequence[Pair], places: Sequence[Place], overlap: float, least: float
+) -> dict[str, dict[str, Any]]:
     """The mean of each measure over the replicates of both sides, and Student's interval of their difference."""
     each = [pair.measured for pair in pairs]
     found: dict[str, dict[str, Any]] = {}
@@ -235,7 +237,7 @@ def _measured_over(pairs: Sequence[Pair], places: Sequence[Place], overlap: floa
         if not all(name in measured for measured in each):  # a fold that judges one class has no AUROC
             continue
         value_S2 = np.array([[side.value for side in measured[name]] for measured in each])
-        mean, low, high, _ = paired_t(_differences(value_S2, places)[0], overlap)
+        mean, low, high, _ = paired_t(_differences(value_S2, places)[0], overlap, least)
         first, second = value_S2.mean(0).tolist()
         found[name] = _record(first, second, mean, (low, high))
     return found
@@ -271,9 +273,11 @@ def paired_t(
     return mean, low, high, float(2 * stdtr(n - 1, -abs(mean) / error))
 
 
-def seeds_needed(differences_S: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> int | None:
+def seeds_needed(
+    differences_S: Sequence[float] | NDArray[np.float64], level: float = LEVEL, least: float = 0.0
+) -> int | None:
     """How many seeds would show a difference of this size in four of five attempts; None above a thousand, and where there is none."""
-    size, spread = abs(float(np.mean(differences_S))), float(np.std(differences_S, ddof=1))
+    size, spread = abs(float(np.mean(differences_S))), max(least, float(np.std(differences_S, ddof=1)))
     if not size:
         return None
     for n in range(2, MOST_SEEDS + 1):
@@ -282,8 +286,8 @@ def seeds_needed(differences_S: Sequence[float] | NDArray[np.float64], level: fl
     return None
 
 
-def _more(differences_S: NDArray[np.float64], word: str) -> str:
-    needed = seeds_needed(differences_S)
+def _more(differences_S: NDArray[np.float64], word: str, least: float) -> str:
+    needed = seeds_needed(differences_S, least=least)
     if needed is None:
         return f"if there is one, it is so small that {MOST_SEEDS:,} {word}s would not tell."
     more = max(1, needed - len(differences_S))

@@ -18,7 +18,7 @@ from smallvit.data.imageset import ImageSet
 from smallvit.errors import RunError
 from smallvit.evaluation.calibration import calibration
 from smallvit.evaluation.ensemble import log_of
-from smallvit.evaluation.label_errors import LEAST_ACCURACY, suspected_labels
+from smallvit.evaluation.label_errors import may_doubt, suspected_labels
 from smallvit.evaluation.metrics import group_numbers, summary, worst_mistakes
 from smallvit.evaluation.model_file import write_tensors
 from smallvit.evaluation.statistics import wilson
@@ -54,13 +54,13 @@ def finish_folds(folder: Path) -> None:
     runs = [RunFolder(member.path) for member in members]
     plan, found = read_plan(runs[0]), left_out(members)
     pictures, captions = example_pictures(plan.images, found.rows_N)
-    logits_NK = log_of(found.probabilities_NK)
+    logits_NK, judged = log_of(found.probabilities_NK), _judged(found, plan.images)
     results = {
         "evaluated_part": PART,
         "judged_by": "classifier",
         "folds": runs[0].recipe.data.folds,
         "runs": len(runs),
-        "parts": {PART: _judged(found, plan.images), **_on_test(folder, runs[0])},
+        "parts": {PART: judged, **_on_test(folder, runs[0])},
         "floors": _floors([run.results for run in runs], len(runs) // (runs[0].recipe.data.folds or 1)),
         "calibration": calibration({PART: (logits_NK, found.labels_N)}, PART),
         "weights": runs[0].results["weights"],
@@ -68,7 +68,7 @@ def finish_folds(folder: Path) -> None:
         "model": runs[0].results["model"],
         "examples": captions,
     }
-    suspects, places = _suspects(found, plan.images)
+    suspects, places = _suspects(found, plan.images) if may_doubt(judged) else ([], torch.zeros(0, dtype=torch.int64))
     wrong = worst_mistakes(logits_NK, found.labels_N, len(found.rows_N))
     wrong = wrong[~torch.isin(wrong, places)][:MOST_MISTAKES]  # a suspected label is shown as that
     pictures["mistakes"] = thumbnails(plan.images.images_NCSS[found.rows_N[wrong]], MISTAKE_SIDE)
@@ -136,9 +136,6 @@ def _floors(results: Sequence[Mapping[str, Any]], seeds: int) -> dict[str, Any]:
 
 def _suspects(found: LeftOut, images: ImageSet) -> tuple[list[dict[str, Any]], Tensor]:
     """Labels that are probably wrong, the surest first, with their places among the images."""
-    right_N = found.probabilities_NK.argmax(1) == found.labels_N
-    if float(right_N.double().mean()) < LEAST_ACCURACY:
-        return [], torch.zeros(0, dtype=torch.int64)
     places, said, _ = suspected_labels(found.probabilities_NK, found.labels_N)
     suspects = [
         {

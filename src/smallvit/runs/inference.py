@@ -132,16 +132,18 @@ def evaluate(
         about_it = about_folds(judged, runs, read_answers(path), predictor.class_names)
         return fold_results(path)["parts"][judged.part] | {"judged": about_it}
     scores, logits_NK = _judge(predictor, judged, threads or run.threads)
-    return scores if data is None else scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
+    if data is None and part not in ("all", "train"):
+        return scores  # of a part that was held out
+    return scores | {"judged": about(judged, runs, logits_NK, predictor.class_names)}
 
 
-def judge_as_one(folder: str | Path, part: str) -> tuple[dict[str, Any], NDArray[np.bool_]]:
-    """Scores of a group on a part that its models share, as `evaluate` has them, and (N,) which images it labels correctly."""
+def judge_as_one(folder: str | Path, part: str) -> tuple[dict[str, Any], NDArray[np.bool_], NDArray[np.int64] | None]:
+    """Scores of a group on a part that its models share, as `evaluate` has them; of its images (N,) which it labels correctly, and their groups."""
     path = Path(folder)
     run = evaluated_runs(path)[0]
     predictor, judged = open_model(path, "auto"), own_images(path, run, part)
     scores, logits_NK = _judge(predictor, judged, run.threads)
-    return scores, (logits_NK.argmax(1) == judged.labels).numpy()
+    return scores, (logits_NK.argmax(1) == judged.labels).numpy(), judged.groups
 
 
 def _judge(predictor: Predictor | Ensemble, judged: Judged, threads: int) -> tuple[dict[str, Any], Tensor]:

@@ -87,8 +87,8 @@ def _results(request: Request) -> dict[str, Any]:
     first = request.runs[0]
     results = dict(first.results)
     if len(request.runs) > 1 and (part := results["evaluated_part"]):
-        scores, right_N = judge_as_one(request.source, part)
-        results |= {"parts": {part: scores}, "floors": beside(first.read("floors.json"), right_N)}
+        scores, right_N, groups_N = judge_as_one(request.source, part)
+        results |= {"parts": {part: scores}, "floors": beside(first.read("floors.json"), right_N, groups_N)}
     return results
 
 

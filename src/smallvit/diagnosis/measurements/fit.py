@@ -35,6 +35,7 @@ class Fit(Measurement):
             "classes": float(inputs.known.classes),
             "floor": inputs.known.floor_accuracy,
             "varied": float(inputs.known.varied),
+            "answers": float(inputs.train.logits_NK.argmax(1).unique().numel()),
         }
         known = {"part": inputs.known.part, "floor": inputs.known.floor, "model": inputs.known.model}
         return Finding("fit", {}, numbers, {key: [value] for key, value in known.items()})
@@ -46,7 +47,9 @@ class Fit(Measurement):
         train, other = (_share(numbers, "train_", "training"), _share(numbers, "", part))
         if under_fits(findings):
             clause = f"it labels only {train} correctly"
-            if numbers["train_low"] <= 1 / numbers["classes"]:
+            if _answers_once(fit):
+                clause = f"it gives all of {int(numbers['train_images'])} training images one label, which is right of {numbers['train_accuracy']:.0%}"
+            elif numbers["train_low"] <= 1 / numbers["classes"]:
                 clause += f", no better than guessing among {int(numbers['classes'])} classes"
             elif numbers["train_accuracy"] < numbers["floor"]:
                 clause += f", fewer than {floor} does of images that it has not seen ({numbers['floor']:.0%})"
@@ -104,7 +107,12 @@ def under_fits(findings: Findings) -> bool:
         return False
     numbers = findings["fit"].numbers
     little = numbers["train_high"] < UNDER_FIT or numbers["train_accuracy"] < numbers["floor"]
-    return little and not _by_heart(findings["fit"])
+    return (little and not _by_heart(findings["fit"])) or _answers_once(findings["fit"])
+
+
+def _answers_once(fit: Finding) -> bool:
+    """One class for all it was trained on, which is often right where that class is large."""
+    return fit.numbers.get("answers") == 1
 
 
 def _by_heart(fit: Finding) -> bool:
