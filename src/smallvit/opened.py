@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class Run(RunFolder):
-    """A run folder with what can be done with it."""
+    """A run folder with what can be done with it. Wherever a folder is asked for, it may be given."""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     def _repr_html_(self) -> str:
         """In a notebook: accuracy beside the floors, and the curves."""
@@ -117,6 +120,9 @@ class Group:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.runs = [Run(member.path) for member in replicate_members(self.path)]
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"

@@ -56,6 +56,6 @@ def test_from_python(trained: Trained) -> None:
     run = trained("vit_pico")
     found = smallvit.diagnose(run.path, images=16, show_progress=False)
     assert found[0].weight >= found[-1].weight
-    (compared,) = smallvit.compare([run.path, trained("resnet_nano").path], show_progress=False)
+    (compared,) = smallvit.compare([run, trained("resnet_nano")], show_progress=False)
     assert compared.first == "vit_pico"
     assert (run.path.parent / "compare-vit_pico-resnet_nano.html").is_file()

@@ -153,6 +153,12 @@ def test_pretraining_below_the_floors_and_a_collapse(make_run: MakeRun, out: Pat
     assert "Collapsed." in text and "all features became alike." in text
 
 
+def test_runs_on_other_images_have_no_winner(make_run: MakeRun, out: Path) -> None:
+    other = make_run("b", model="resnet_nano", accuracy=0.97, names=[f"other {number}" for number in range(10)])
+    text = read([make_run("a", accuracy=0.9), other], out).text
+    assert "is ahead" not in text and "were not judged on the same images" in text
+
+
 def test_two_models_share_what_they_share(make_run: MakeRun, out: Path) -> None:
     seen = read([make_run("a", accuracy=0.9), make_run("b", model="resnet_nano", accuracy=0.97)], out)
     assert "resnet_nano is ahead." in seen.text

@@ -234,7 +234,10 @@ def test_few_images_are_advised_to_fold(folds: Folds) -> None:
         ).plan.cautions
         for few in (None, 10)
     }
-    assert any("300 training images: under 1,000 or so, --folds 5 judges all of them" in said for said in found[None])
+    assert any(
+        "300 training images: under 1,000 or so, `smallvit train --folds 5` judges all of them" in said
+        for said in found[None]
+    )
     assert not any("--folds" in said for said in found[10])  # there are more
     assert not any("--folds" in said for said in folds.group.runs[0].read("recipe.json")["cautions"])
 

@@ -292,4 +292,5 @@ def headline(plan: Plan) -> str:
 
 def to_beat(plan: Plan) -> str:
     floors = ", ".join(f"{floor['label']} {floor['accuracy']:.1%}" for floor in plan.floors.values())
-    return f"to beat: {floors}"
+    where = " in the first fold" if plan.recipe.data.folds else ""
+    return f"to beat{where}: {floors}"

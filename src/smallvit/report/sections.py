@@ -14,6 +14,7 @@ from smallvit.planning.explanation import show
 from smallvit.report.collect import Content, by_arm, shared
 from smallvit.report.data_section import stored_gallery
 from smallvit.report.verdict import (
+    OTHER_IMAGES,
     PART_WORDS,
     Score,
     Verdict,
@@ -84,7 +85,8 @@ def _verdicts(headlines: Sequence[tuple[Score, Content]], contents: Sequence[Con
     verdicts = [against_floors(score, _floors(run), run.pretrained) for score, run in headlines]
     verdicts += [about_collapse(run.label, run.results["collapse"]) for run in contents if "collapse" in run.results]
     if len(headlines) > 1 and not compared:
-        verdicts.append(between([score for score, _ in headlines]))
+        same = len({_judged_by(run) for _, run in headlines}) == 1
+        verdicts.append(between([score for score, _ in headlines]) if same else OTHER_IMAGES)
     verdicts += [
         about_balance(score.label, run.result, run.results.get("floors", {}))
         for score, run in headlines
@@ -95,6 +97,12 @@ def _verdicts(headlines: Sequence[tuple[Score, Content]], contents: Sequence[Con
         about_part(run.part, classes=len(run.class_names) > 1, select=run.resolved.get("select")) for run in contents
     )
     return verdicts + [verdict for verdict in dict.fromkeys(about) if verdict]
+
+
+def _judged_by(run: Content) -> tuple[Any, ...]:
+    """What kind of images: the part, the classes, and how many images each has."""
+    classes = [(row["name"], row["n"]) for row in run.result.get("per_class", [])]
+    return run.part, run.result["n"], *classes
 
 
 def _score(run: Content) -> Score:

@@ -211,6 +211,13 @@ def between(scores: Sequence[Score]) -> Verdict:
     return Verdict("note", f"{first.label} is ahead", f"{lead}, and the intervals do not overlap.{once}")
 
 
+OTHER_IMAGES = Verdict(
+    "caution",
+    "Not comparable",
+    "These runs were not judged on the same images: which of them is better, their accuracies do not tell.",
+)
+
+
 def about_collapse(label: str, why: str) -> Verdict:
     return Verdict("bad", "Collapsed", f"{label}: {why}.")
 

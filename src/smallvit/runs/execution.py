@@ -185,7 +185,9 @@ def report_runs(runs: Sequence[RunFolder], out: Path) -> Path:
         for run in runs
         if (told := tell_stages(run))
     ]
-    return write_report(runs, out, f"{names} on {Path(runs[0].recipe.data.source).name}", verdicts)
+    sources = list(dict.fromkeys(Path(run.recipe.data.source).name for run in runs))
+    more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+    return write_report(runs, out, f"{names} on {sources[0]}{more}", verdicts)
 
 
 def _told_apart(recipe: Recipe) -> str:
