@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -305,7 +304,7 @@ def resume(
 
 
 def compare(
-    folders: Sequence[str | PathLike[str]], *, cka: bool = False, images: int = 256, out: str | Path | None = None,
+    folders: Sequence[str | Path], *, cka: bool = False, images: int = 256, out: str | Path | None = None,
     show_progress: bool = True,
 ) -> list[Comparison]:  # fmt: skip
     """The first run, or group of seeds, against each of the others, and one report of all.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,9 +90,9 @@ def _with_caution(found: Comparison, more: str) -> Comparison:
     return found._replace(caution=" ".join(filter(None, (found.caution, more))))
 
 
-def open_sides(folders: Sequence[str | PathLike[str]]) -> list[Side]:
+def open_sides(folders: Sequence[str | Path]) -> list[Side]:
     """Runs and groups, under names that tell them apart: the model where that is enough, else the folder."""
-    if isinstance(folders, str | PathLike):
+    if isinstance(folders, str | Path):
         raise UsageError(f"compare takes a list of folders, not one: [{str(folders)!r}, ...]")
     places = [Path(folder).resolve() for folder in folders]
     if twice := next((folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1), None):
