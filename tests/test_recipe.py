@@ -100,6 +100,8 @@ def test_unknown_preset_names_the_nearest() -> None:
         UsageError, match=r"unknown recipe 'defalt': did you mean default\? \(see .* or give a \.toml file\)"
     ):
         build_recipe("defalt")
+    with pytest.raises(UsageError, match=r"^unknown recipe 'defalt'"):
+        read_preset("defalt")
 
 
 def test_preset_from_a_file(tmp_path: Path) -> None:

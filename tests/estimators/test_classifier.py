@@ -155,6 +155,15 @@ def test_what_is_refused(images: np.ndarray, labels: np.ndarray, message: str) -
 # ---- among scikit-learn's tools ----------------------------------------------------------------------
 
 
+def test_one_image_is_not_taken_for_many(fitted: ViTClassifier) -> None:
+    """In colour; a stack of grey ones has the same number of axes."""
+    images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 3), dtype=np.uint8)
+    in_colour = clone(fitted).set_params(image_shape=None).fit(images, np.arange(8) % 2)
+    assert in_colour.predict(images[:1]).shape == (1,)
+    with pytest.raises(ValueError, match=r"X is one image, \(8, 8, 3\): give several, N x H x W x 3, or X\[None\]"):
+        in_colour.predict(images[0])
+
+
 def test_pipeline_search_and_clone(fitted: ViTClassifier) -> None:
     scaled = make_pipeline(FunctionTransformer(lambda unit: (255 * unit).round().astype(np.uint8)), clone(fitted))
     assert np.array_equal(scaled.fit(X / 255, Y).predict_proba(X / 255), fitted.predict_proba(X))

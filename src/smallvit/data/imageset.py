@@ -15,6 +15,10 @@ from torch import Tensor
 
 from smallvit.console import bar
 
+DIGITS = {
+    word: str(digit)
+    for digit, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+}
 SIDES = {"left": "right", "right": "left", "clockwise": "counterclockwise", "counterclockwise": "clockwise"}
 SIDED = re.compile(rf"(?<![^\W_])({'|'.join(SIDES)})(?![^\W_])", re.IGNORECASE)  # as a word of a name: turn_left
 MOST_VALUES = 2**24  # of images that become floating point beside each other: 128 MB in double precision
@@ -59,11 +63,18 @@ def may_mirror(class_names: Iterable[str]) -> bool:
     """
     if mirrored_pair(class_names := tuple(class_names)):
         return False
-    names = {name.lstrip("0") or "0" if name.isdecimal() else name for name in class_names}  # 07 is 7
+    names = {_sign(name) for name in class_names}
     counted = any(
         len(names) < 10 - first and names == {str(number + first) for number in range(len(names))} for first in (0, 1)
     )
     return counted or not all(len(name) == 1 and name.isalnum() for name in names)
+
+
+def _sign(name: str) -> str:
+    """07, seven and `7 - seven`, as torchvision calls it in MNIST, are 7."""
+    head = name.split(" - ")[0].strip()
+    head = DIGITS.get(head.lower(), head)
+    return head.lstrip("0") or "0" if head.isdecimal() else name
 
 
 class Skipped(NamedTuple):

@@ -53,7 +53,7 @@ def about_groups(result: Mapping[str, Any]) -> str:
 
 
 def only_answer(result: Mapping[str, Any]) -> str:
-    """The class that a model names for images of several; empty where it names several, too, or that was not stored."""
+    """The class that a model names for all images, where these are of several; empty where it names several, too, or that was not stored."""
     rows = result.get("confusion") or []
     named = [column for column in range(len(rows)) if any(row[column] for row in rows)]
     shown = sum(any(row) for row in rows)

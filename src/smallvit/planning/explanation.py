@@ -77,7 +77,9 @@ def explained(
         if choice := reasons.get(key):
             value, why = choice.value, choice.why
         else:
-            value, why = (asked[key], GIVEN) if key in given else (own[0].value(resolved), own[0].name)
+            value, why = (
+                (resolved.get(key, asked[key]), GIVEN) if key in given else (own[0].value(resolved), own[0].name)
+            )
         switch = "\n".join(lever.off for lever in own) or change(key)
         lines.append(Line(key, brief(value), why, _brings(own), switch))
     return Explained(lines, [_left_out(lever, given, reasons) for lever in known if lever not in used])

@@ -34,6 +34,10 @@ def read_flags(
         f"aux.{name}": losses.get(name, {}) for name in ([names] if isinstance(names, str) else names)
     }
     for name, value in flags.items():
+        if name == "seeds":
+            raise UsageError(
+                "seeds: several runs are smallvit.train_seeds(data, seeds=3, ...); the seed of one is seed"
+            )
         if name not in FLAGS:
             raise UsageError(
                 f"unknown argument {name!r}: {nearest(name, [*FLAGS, 'aux'])}; other keys go through settings={{...}}"

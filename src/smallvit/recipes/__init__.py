@@ -35,8 +35,9 @@ def preset_text(name: str | Path) -> str:
 
 def read_preset(name: str | Path) -> dict[str, Any]:
     """The preset's tree, its `about` table (description, source, reproduced) included."""
+    text = preset_text(name)
     try:
-        tree = tomllib.loads(preset_text(name))
+        tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also numbers of 5,000 digits, and brackets in brackets
         raise UsageError(f"recipe file {name} is not valid TOML: {error}") from None
     if not isinstance(tree.get("about", {}), dict):

@@ -160,6 +160,9 @@ class ViTClassifier(ClassifierMixin, TransformerMixin, ClassNamePrefixFeaturesOu
     def _ask(self, question: Any, X: Any) -> np.ndarray:
         check_is_fitted(self)
         images, _ = self._images(X)
+        channels = self.run_.recipe.data.in_chans
+        if np.ndim(X) == 3 and channels != 1 and images.shape[2] == channels:  # else it would be a stack of grey ones
+            raise ValueError(f"X is one image, {images.shape[:3]}: give several, N x H x W x {channels}, or X[None]")
         return question(self.run_.path, images, threads=self.threads, device=self.device)
 
     @property

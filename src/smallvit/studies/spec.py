@@ -135,12 +135,17 @@ class Study(Section):
             *self.arms.items(),
             *((f"{axis} {label}", v) for axis, values in self.axes.items() for label, v in values.items()),
         ]
+        tables += [("shared", scale.shared) for scale in self.scales.values()]
         for name, table in tables:
             if other := [key for key in NOT_OF_AN_ARM if key in _keys(table)]:
                 raise ValueError(f"{name}: {other[0]} is no key of an arm: {NOT_OF_AN_ARM[other[0]]}")
             if unknown := sorted(_keys(table) - STAGE_KEYS - set(SCALES)):
                 raise ValueError(f"{name}: unknown key {unknown[0]!r}: keys are {', '.join(sorted(STAGE_KEYS))}")
             for part in (table, *(table[scale] for scale in SCALES if isinstance(table.get(scale), Mapping))):
+                if not isinstance(part.get("settings", {}), Mapping):
+                    raise ValueError(
+                        f"{name}: settings = {part['settings']!r}: should be a table of keys of the recipe"
+                    )
                 if not isinstance(part.get("first", {}), Mapping):
                     raise ValueError(f"{name}: first = {part['first']!r}: should be a table of what is trained first")
         self._check_named_arms()

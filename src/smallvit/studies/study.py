@@ -99,6 +99,7 @@ def run_study(
     chosen_arms(study, scale, asked.only)
     folder = Path(out) if out else Path("runs") / "studies" / f"{key}-{scale}"
     with quiet(not show_progress):
+        overwrite = overwrite or (is_study(folder) and _nothing_was_run(folder))  # of a file that is mended since
         if is_study(folder) and not overwrite:
             with sole_owner(folder):
                 asked = _checked(key, study, scale, folder, asked)
@@ -108,6 +109,10 @@ def run_study(
             write_group(path, {"title": study.title, "command": command}, {})
             write_record(path / FILE, new_record(key, study, scale, asked))
             return _go(path, study, _write_asked(path, asked), on, started)
+
+
+def _nothing_was_run(folder: Path) -> bool:
+    return not read_record(folder / FILE).runs and not any(folder.glob("*/recipe.json"))
 
 
 def resume_study(folder: Path, jobs: int | None = None, on: str = LOCAL, data: str | Path | None = None) -> Opened:
