@@ -111,10 +111,11 @@ def test_a_study_runs_goes_on_and_grows(tmp_path: Path, here: list[str]) -> None
 
 def test_a_study_of_which_nothing_was_run_begins_anew_with_the_mended_file(tmp_path: Path, here: list[str]) -> None:
     data, mine, out = make_set(tmp_path / "set.npz"), tmp_path / "mine.toml", tmp_path / "study"
-    mine.write_text(MINE.replace("vit_pico", "vit_picoo").replace("widths", "wrong"))
-    assert not smallvit.run_study(mine, data=data, out=out, show_progress=False).record.runs
+    mine.write_text(MINE.replace("vit_pico", "vit_picoo"))
+    more = {"data": data, "out": out, "only": ["vit"], "show_progress": False}
+    assert not smallvit.run_study(mine, **more).record.runs
     mine.write_text(MINE)
-    assert len(smallvit.run_study(mine, data=data, out=out, show_progress=False).record.runs) == 6
+    assert sorted(smallvit.run_study(mine, **more).record.runs) == ["vit, 12/0", "vit, 8/0"]
 
 
 def test_a_study_that_has_grown_goes_on_and_is_judged_as_it_is_now(tmp_path: Path, here: list[str]) -> None:
