@@ -85,10 +85,8 @@ def choose_precision(choices: Choices, speeds: Speeds) -> None:
     else:
         wide, narrow = (1000 * speeds.of(threads, precision) for precision in ("fp32", "bf16"))
         better = "bf16" if narrow < WORTH_IT * wide else "fp32"
-        tried = (
-            "" if choices["model.name"] == "auto" else f" of {choices['model.name']}"
-        )  # a wider one may take its place
-        why = f"measured: a step{tried} takes {narrow:.0f} ms in bf16, {wide:.0f} ms in fp32"
+        name = choices["model.name"]  # that was tried: a wider one may take its place
+        why = f"measured: a step{'' if name == 'auto' else f' of {name}'} takes {narrow:.0f} ms in bf16, {wide:.0f} ms in fp32"
         choices.choose("precision", better, why)
 
 

@@ -136,10 +136,7 @@ def folds_table(folder: Path, runs: Sequence[RunFolder]) -> None:
             f"before you change one: the models are right {100 * judged['accuracy']:.1f}% of the time"
         )
     else:
-        from smallvit.evaluation.label_errors import (
-            LEAST_ACCURACY,
-            may_doubt,
-        )  # and torch, which a table of one run does without
+        from smallvit.evaluation.label_errors import LEAST_ACCURACY, may_doubt  # needs torch: one run does without
 
         good = may_doubt(judged)
         why = f": of models that are right less than {LEAST_ACCURACY:.0%} of the time, classes counted alike, most doubts are their own mistakes"
