@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Run(RunFolder):
-    """A run folder with what can be done with it. Wherever a folder is asked for, it may be given."""
+    """A run folder with what can be done with it. It is a path, that of its folder."""
 
     def __fspath__(self) -> str:
         return str(self.path)

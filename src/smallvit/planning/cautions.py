@@ -85,7 +85,7 @@ def _few_that_judge(images: ImageSet, split: Split, folds: int) -> Iterator[str]
 
 def _may_train_on_val(recipe: Recipe, split: Split) -> bool:
     """The source has it as a part, beside one that judges, and it is large enough to be missed."""
-    own = recipe.data.val == "val" and recipe.select != "best" and len(split.test) > 0
+    own = recipe.data.val == "val" and recipe.select != "best" and len(split.test) > 0 and _classifies(recipe)
     whole = not (recipe.data.folds or recipe.data.per_class or recipe.data.fraction)
     return own and whole and len(split.val) >= IDLE_SHARE * len(split.train)
 
@@ -94,7 +94,11 @@ def _may_fold(recipe: Recipe) -> bool:
     """It does not yet, all images that there are train (who takes some of many has a reason), and nothing is trained before it."""
     data = recipe.data
     simple = not (data.folds or data.per_class or data.fraction or recipe.continued.file or stages_of(recipe))
-    return simple and objectives()[recipe.objective.name].classifies
+    return simple and _classifies(recipe)
+
+
+def _classifies(recipe: Recipe) -> bool:
+    return objectives()[recipe.objective.name].classifies
 
 
 def _groups_of(images: ImageSet, rows: Tensor) -> set[str]:
